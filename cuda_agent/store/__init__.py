@@ -1,0 +1,1 @@
+"""Rows in Postgres and blobs in a folder or bucket: the only state that stages share."""
