@@ -1,0 +1,1 @@
+"""Who answers: language models behind two small interfaces, one of token ids and one of messages."""

@@ -1,0 +1,1 @@
+"""What the agent sees and may touch: the folder, its instructions and the tools."""
