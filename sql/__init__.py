@@ -1,0 +1,1 @@
+"""Migrations, views and report queries of the store's database."""
