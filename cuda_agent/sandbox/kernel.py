@@ -1,0 +1,86 @@
+"""The few Linux system calls that Python lacks, through ctypes; each raises OSError with the kernel's reason."""
+
+import ctypes
+import os
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+
+_MOUNT_SETATTR = 442  # the same number on every architecture
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_machine = os.uname().machine
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+
+
+def unshare(flags: int) -> None:
+    """Enter new namespaces (for CLONE_NEWPID: the next child enters)."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Enter the namespace behind an open /proc/*/ns file."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), f"mount {target}")
+
+
+def seal_mount(target: str, *, read_only: bool) -> None:
+    """Make a bind mount, with the mounts below it where the kernel can, nosuid and perhaps read-only."""
+    attributes = (1 if read_only else 0) | 2  # MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID
+    argument = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    recursive = 0x8000
+    if _libc.syscall(_MOUNT_SETATTR, -100, target.encode(), recursive, argument, ctypes.sizeof(argument)) != 0:
+        flags = MS_REMOUNT | MS_BIND | MS_NOSUID | (MS_RDONLY if read_only else 0)
+        mount("none", target, None, flags)
+
+
+def pivot_root_here() -> None:
+    """Make the current folder (a mount point) the root and detach the old one."""
+    _check(_libc.syscall(_PIVOT_ROOT[_machine], b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", MNT_DETACH), "umount old root")
+    os.chdir("/")
+
+
+def prctl(option: int, value: int = 0) -> None:
+    """prctl(2) with one argument."""
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def empty_bounding_set() -> None:
+    """Drop every capability from the bounding set; needs CAP_SETPCAP, so do it before the user id changes."""
+    for capability in range(64):
+        if _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
+            break
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective and inheritable sets of this process."""
+    header = (ctypes.c_uint32 * 2)(0x2008_0522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    _check(_libc.syscall(_CAPSET[_machine], header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def sethostname(name: str) -> None:
+    """Set the host name of the current uts namespace."""
+    _check(_libc.sethostname(name.encode(), len(name)), "sethostname")
+
+
+def keep_heap() -> None:
+    """Keep freed memory in the process and large blocks in the heap, so that repeated calls reuse warm pages."""
+    trim_threshold, mmap_threshold = -1, -3
+    _libc.mallopt(mmap_threshold, 2**30)
+    _libc.mallopt(trim_threshold, 2**31 - 1)

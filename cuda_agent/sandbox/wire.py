@@ -1,0 +1,173 @@
+"""Messages between the trusted side and an untrusted child: a JSON header and raw buffers, each with its length.
+
+Nothing is unpickled and nothing is believed: lengths, types and shapes are checked before memory is taken, and a
+message that breaks a rule raises `WireError`. Values are JSON plus numpy arrays and bytes.
+"""
+
+import json
+import math
+import select
+import socket
+import struct
+import time
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+HEADER = struct.Struct("<IQ")
+MAX_HEADER = 16 * 2**20
+ARRAY, BYTES = "$array", "$bytes"
+DTYPES = frozenset(
+    ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+    + ("complex64", "complex128")
+)
+
+
+class WireError(Exception):
+    """The other side sent something that is not a message."""
+
+
+def encode(value: Any) -> list[bytes | memoryview]:
+    """Serialise a value into pieces to be sent one after another."""
+    buffers: list[bytes | memoryview] = []
+    tree = _pack(value, buffers)
+    header = json.dumps({"value": tree, "sizes": [len(piece) for piece in buffers]}, separators=(",", ":")).encode()
+    if len(header) > MAX_HEADER:
+        raise WireError(f"header of {len(header)} bytes is too long")
+    return [HEADER.pack(len(header), sum(map(len, buffers))) + header, *buffers]
+
+
+def _pack(value: Any, buffers: list[bytes | memoryview]) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in DTYPES:
+            raise WireError(f"dtype {value.dtype} cannot be sent")
+        buffers.append(memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8)))
+        return {ARRAY: len(buffers) - 1, "dtype": value.dtype.name, "shape": list(value.shape)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        buffers.append(bytes(value))
+        return {BYTES: len(buffers) - 1}
+    if isinstance(value, dict):
+        if ARRAY in value or BYTES in value:
+            raise WireError("a dictionary uses a reserved key")
+        return {str(key): _pack(item, buffers) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_pack(item, buffers) for item in value]
+    return value
+
+
+def decode(header: bytes | bytearray, body: bytearray) -> Any:
+    """Rebuild the value of a message whose lengths were already checked.
+
+    Raises:
+        WireError: anything in it that `encode` would not have written.
+    """
+    try:
+        data = json.loads(header)
+        sizes = data["sizes"]
+        if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
+            raise WireError("malformed sizes")
+        if sum(sizes) != len(body):
+            raise WireError("sizes do not add up to the body")
+        view, offset, pieces = memoryview(body), 0, []
+        for size in sizes:
+            pieces.append(view[offset : offset + size])
+            offset += size
+        return _unpack(data["value"], pieces)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise WireError(f"malformed message: {type(error).__name__}") from error
+
+
+def _unpack(tree: Any, pieces: list[memoryview]) -> Any:
+    if isinstance(tree, list):
+        return [_unpack(item, pieces) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if ARRAY in tree:
+        return _array(tree, pieces)
+    if BYTES in tree:
+        return bytes(pieces[_index(tree[BYTES])])
+    return {key: _unpack(item, pieces) for key, item in tree.items()}
+
+
+def _array(tree: dict[str, Any], pieces: list[memoryview]) -> np.ndarray[Any, Any]:
+    piece, dtype, shape = pieces[_index(tree[ARRAY])], tree["dtype"], tree["shape"]
+    if dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
+        raise WireError("malformed array")
+    if math.prod(shape) * np.dtype(dtype).itemsize != len(piece):
+        raise WireError("array does not fill its buffer")
+    return np.frombuffer(piece, dtype=dtype).reshape(shape)
+
+
+def _index(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise WireError("malformed index")
+    return value
+
+
+Reader = Generator[memoryview, None, tuple[bytearray, bytearray]]
+
+
+def reader(limit: int) -> Reader:
+    """Yield the buffers to fill, in order; return header and body. Raises WireError beyond `limit` bytes."""
+    prefix = bytearray(HEADER.size)
+    yield memoryview(prefix)
+    head, body = HEADER.unpack(prefix)
+    if head > MAX_HEADER or body > limit:
+        raise WireError(f"message of {head + body} bytes exceeds the limit of {limit}")
+    header, content = bytearray(head), bytearray(body)
+    yield memoryview(header)
+    yield memoryview(content)
+    return header, content
+
+
+def send_blocking(sock: socket.socket, value: Any, deadline: float | None = None) -> None:
+    """Send one message on a blocking or non-blocking socket before `deadline` (time.monotonic seconds).
+
+    Raises:
+        TimeoutError: the deadline passed.
+        OSError: the other side is gone.
+    """
+    for piece in encode(value):
+        view = memoryview(piece)
+        while view:
+            try:
+                view = view[sock.send(view) :]
+            except BlockingIOError:
+                _wait(sock, select.POLLOUT, deadline)
+
+
+def receive_blocking(sock: socket.socket, limit: int, deadline: float | None = None) -> Any:
+    """Receive one message of at most `limit` bytes before `deadline`.
+
+    Raises:
+        TimeoutError: the deadline passed.
+        EOFError: the other side closed.
+        WireError: it sent something else.
+    """
+    filling = reader(limit)
+    view = next(filling)
+    while True:
+        while view:
+            _wait(sock, select.POLLIN, deadline)
+            try:
+                got = sock.recv_into(view)
+            except BlockingIOError:
+                continue
+            if not got:
+                raise EOFError
+            view = view[got:]
+        try:
+            view = next(filling)
+        except StopIteration as done:
+            return decode(*done.value)
+
+
+def _wait(sock: socket.socket, event: int, deadline: float | None) -> None:
+    if deadline is None and sock.getblocking():
+        return
+    left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1e3
+    poller = select.poll()
+    poller.register(sock, event)
+    if not poller.poll(left):
+        raise TimeoutError

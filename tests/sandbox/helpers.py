@@ -1,0 +1,124 @@
+"""Functions that tests run inside sandboxed children."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def look(payload: dict[str, Any]) -> dict[str, Any]:
+    """What a child is and sees."""
+    return {
+        "uid": os.getuid(),
+        "pid": os.getpid(),
+        "root": sorted(os.listdir("/")),
+        "tmp": os.listdir("/tmp"),
+        "processes": [name for name in os.listdir("/proc") if name.isdigit()],
+        "environment": dict(os.environ),
+        "status": Path("/proc/self/status").read_text(),
+    }
+
+
+def attempt(payload: dict[str, Any]) -> dict[str, str]:
+    """Try each forbidden act; the name of what stopped it, or `done`."""
+    return {name: _try(act) for name, act in _acts(payload).items()}
+
+
+def _acts(payload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "write_system": lambda: Path("/usr/evil").write_text("x"),
+        "write_package": lambda: Path(payload["package"], "evil.py").write_text("x"),
+        "write_root": lambda: Path("/evil").write_text("x"),
+        "read_secret": lambda: Path(payload["secret"]).read_text(),
+        "connect": lambda: socket.create_connection(("127.0.0.1", payload["port"]), timeout=2),
+        "become_root": lambda: os.setuid(0),
+        "mount": lambda: subprocess.run(["mount", "-t", "tmpfs", "none", "/tmp"], check=True, capture_output=True),
+        "kill_host": lambda: os.kill(payload["host_pid"], 0),
+        "kill_init": lambda: os.kill(1, signal.SIGKILL),
+    }
+
+
+def _try(act: Any) -> str:
+    try:
+        act()
+    except Exception as error:
+        return type(error).__name__
+    return "done"
+
+
+def double(payload: dict[str, Any]) -> dict[str, Any]:
+    """Twice the array, and the bytes back."""
+    return {"array": payload["array"] * 2, "bytes": payload["bytes"], "nested": [1, None, {"x": 1.5}]}
+
+
+def end(payload: dict[str, Any]) -> None:
+    """Fail in the way asked for."""
+    way = payload["way"]
+    if way == "exit":
+        os._exit(3)
+    if way == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if way == "hang":
+        subprocess.Popen(["sleep", "300"])
+        time.sleep(300)
+    if way == "raise":
+        raise ValueError("no good")
+    if way == "memory":
+        np.ones(2**33, dtype=np.float64)
+    if way == "flood":
+        while True:
+            os.write(1, b"x" * 65_536)
+    if way == "garbage":
+        os.write(3, b"\xff" * 4_096)
+        time.sleep(300)
+    if way == "big":
+        os.write(3, (100).to_bytes(4, "little") + (2**40).to_bytes(8, "little"))
+        time.sleep(300)
+    if way == "close":
+        os.close(3)
+        time.sleep(300)
+
+
+class Counter:
+    """A long-lived object."""
+
+    def __init__(self, start: int) -> None:
+        """Count from `start`."""
+        self.value = start
+
+    def add(self, payload: dict[str, Any]) -> int:
+        """Add and return the sum."""
+        self.value += payload["amount"]
+        return self.value
+
+    def fail(self, payload: dict[str, Any]) -> None:
+        """Raise."""
+        raise KeyError("missing")
+
+    def leave_file(self, payload: dict[str, Any]) -> list[str]:
+        """Write into /tmp and list it."""
+        Path("/tmp/mine").write_text("x")
+        return os.listdir("/tmp")
+
+    def die(self, payload: dict[str, Any]) -> None:
+        """Crash."""
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def counter(payload: dict[str, Any]) -> Counter:
+    """Make a Counter."""
+    return Counter(payload["start"])
+
+
+def threads(payload: dict[str, Any]) -> float:
+    """Use torch with two threads."""
+    import torch
+
+    torch.set_num_threads(2)
+    a = torch.ones(512, 512)
+    return float((a @ a).relu().sum())

@@ -1,0 +1,155 @@
+"""Isolated children: what they may not do, and how their failures are reported."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from cuda_agent.errors import SandboxError
+from cuda_agent.sandbox.forkserver import ChildFailed, ForkServer
+from cuda_agent.sandbox.limits import Bind, Limits
+from cuda_agent.sandbox.view import PACKAGE
+
+HELPERS = "tests.sandbox.helpers"
+BINDS = (Bind.of(Path(__file__).resolve().parents[1]),)
+SHORT = Limits(wall_seconds=1.0, memory_mb=500, output_bytes=2**20, file_mb=16)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ForkServer]:
+    async with ForkServer() as running:
+        yield running
+
+
+async def test_child_is_another_user_in_namespaces_of_its_own(server: ForkServer) -> None:
+    seen = await server.run(f"{HELPERS}:look", {}, Limits(), BINDS)
+    assert seen["pid"] == 2 and seen["processes"] == ["1", "2"]
+    assert seen["tmp"] == []
+    assert "NoNewPrivs:\t1" in seen["status"] and "CapEff:\t0000000000000000" in seen["status"]
+    assert "CapBnd:\t0000000000000000" in seen["status"]
+    assert not {"DATABASE_URL", "CUDA_AGENT_DATABASE_URL", "SSH_AUTH_SOCK"} & set(seen["environment"])
+    if os.geteuid() == 0:
+        other = await server.run(f"{HELPERS}:look", {}, Limits(), BINDS)
+        assert len({0, seen["uid"], other["uid"]}) == 3
+
+
+async def test_child_can_not_reach_out(server: ForkServer, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        payload = {"package": str(PACKAGE), "secret": str(secret), "port": listener.getsockname()[1], "host_pid": os.getpid()}
+        results = await server.run(f"{HELPERS}:attempt", payload, Limits(), BINDS)
+    assert "done" not in results.values(), results
+    assert results["read_secret"] == "FileNotFoundError"
+    assert not Path("/usr/evil").exists()
+
+
+async def test_values_cross_as_json_and_raw_buffers(server: ForkServer) -> None:
+    array = np.arange(300_000, dtype=np.float32).reshape(3, -1)
+    result = await server.run(f"{HELPERS}:double", {"array": array, "bytes": b"\0x"}, Limits(), BINDS)
+    assert np.array_equal(result["array"], array * 2) and result["bytes"] == b"\0x"
+    assert result["nested"] == [1, None, {"x": 1.5}]
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "words"),
+    [
+        ("exit", "crash", "exit code 3"),
+        ("segv", "crash", "SIGSEGV"),
+        ("hang", "timeout", "1 s"),
+        ("raise", "exception", "ValueError: no good"),
+        ("memory", "oom", ""),
+        ("flood", "exception", "PermissionError"),
+        ("garbage", "crash", "protocol"),
+        ("big", "crash", "protocol"),
+        ("close", "crash", ""),
+    ],
+)
+async def test_failure_is_reported_and_hurts_nobody_else(server: ForkServer, way: str, kind: str, words: str) -> None:
+    with pytest.raises(ChildFailed) as caught:
+        await server.run(f"{HELPERS}:end", {"way": way}, SHORT, BINDS)
+    assert caught.value.kind == kind and words in caught.value.detail
+    assert await server.run("posixpath:basename", "a/b", Limits()) == "b"  # type: ignore[arg-type]
+
+
+async def test_hanging_child_leaves_no_process(server: ForkServer) -> None:
+    with pytest.raises(ChildFailed):
+        await server.run(f"{HELPERS}:end", {"way": "hang"}, SHORT, BINDS)
+    await asyncio.sleep(0.2)
+    process = server._process
+    assert process is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    assert children.strip() == ""
+
+
+async def test_long_lived_child_keeps_state_and_survives_exceptions(server: ForkServer) -> None:
+    child = await server.open(f"{HELPERS}:counter", {"start": 5}, Limits(), BINDS)
+    assert await child.call("add", {"amount": 2}, 5) == 7
+    with pytest.raises(ChildFailed, match="KeyError"):
+        await child.call("fail", {}, 5)
+    assert await asyncio.to_thread(child.call_blocking, "add", {"amount": 1}, 5.0) == 8
+    with pytest.raises(ChildFailed, match="SIGSEGV"):
+        await child.call("die", {}, 5)
+    with pytest.raises(ChildFailed, match="ended"):
+        await child.call("add", {"amount": 1}, 5)
+    await child.close()
+
+
+async def test_children_do_not_share_files(server: ForkServer) -> None:
+    first = await server.open(f"{HELPERS}:counter", {"start": 0}, Limits(), BINDS)
+    second = await server.open(f"{HELPERS}:counter", {"start": 0}, Limits(), BINDS)
+    assert await first.call("leave_file", {}, 5) == ["mine"]
+    assert await second.call("leave_file", {}, 5) == ["mine"]
+    assert (await server.run(f"{HELPERS}:look", {}, Limits(), BINDS))["tmp"] == []
+    await first.close()
+    await second.close()
+
+
+async def test_writable_bind_belongs_to_the_child(server: ForkServer, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    (tmp_path / "cache" / "old").write_text("o")
+    target = Path("/cache")
+    await server.run("os:system", "touch /cache/new && rm /cache/old", Limits(), (Bind(folder, target, writable=True),))  # type: ignore[arg-type]
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+async def test_missing_preload_is_one_sentence() -> None:
+    with pytest.raises(SandboxError, match="no_such_module"):
+        await ForkServer(("no_such_module",)).start()
+
+
+async def test_torch_with_threads_runs_in_a_child() -> None:
+    async with ForkServer(("torch",)) as server:
+        limits = Limits(wall_seconds=20)
+        assert await server.run(f"{HELPERS}:threads", {}, limits, BINDS) == 512.0**3
+        start = time.monotonic()
+        await server.run("posixpath:basename", "a/b", limits)  # type: ignore[arg-type]
+        assert time.monotonic() - start < 2.0
+
+
+async def test_works_under_a_parent_closed_to_others(tmp_path: Path) -> None:
+    """A copy of the package below a folder of mode 0700 serves children of another user; the mode stays as it is."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    subprocess.run(["cp", "-r", str(PACKAGE), str(closed / "cuda_agent")], check=True)
+    script = (
+        "import asyncio\n"
+        "from cuda_agent.sandbox.forkserver import ForkServer\n"
+        "from cuda_agent.sandbox.limits import Limits\n"
+        "async def main():\n"
+        "    async with ForkServer() as server:\n"
+        "        print(await server.run('cuda_agent.sandbox.view:pick_uid', 7, Limits()))\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=closed, env={"PYTHONPATH": str(closed)}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip().isdigit(), done.stderr
+    assert closed.stat().st_mode & 0o777 == 0o700
