@@ -44,7 +44,12 @@ class ChildFailed(Exception):
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     """What the server and so every child sees of the environment: nothing of the caller's."""
-    base = {"PATH": f"{Path(interpreter()).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "USER": "sandbox", "LANG": "C.UTF-8"}
+    base = {
+        "PATH": f"{Path(interpreter()).parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "USER": "sandbox",
+        "LANG": "C.UTF-8",
+    }
     base |= {"OPENBLAS_NUM_THREADS": "1"}  # a thread in the server would not survive its forks
     base |= {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
     return base | dict(extra)
@@ -158,7 +163,9 @@ class Child:
             self._server._kill(self._number)
             return ChildFailed("crash", "the process closed its connection", trace=self._output())
         if code == _LEFT_OUT:
-            raise SandboxError(f"a sandbox could not be set up: {self._output()[:300]}; run `cuda-agent judge` as root or allow user namespaces")
+            raise SandboxError(
+                f"a sandbox could not be set up: {self._output()[:300]}; run `cuda-agent judge` as root or allow user namespaces"
+            )
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             return ChildFailed("oom", "killed (SIGKILL), most likely out of memory", trace=self._output())
         if code > 128:
@@ -204,7 +211,12 @@ class ForkServer:
         ours.setblocking(False)
         command = (interpreter(), "-m", "cuda_agent.sandbox.server", str(theirs.fileno()), *self._preload)
         self._process = await asyncio.create_subprocess_exec(
-            *command, env=self._environment, cwd="/", pass_fds=(theirs.fileno(),), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *command,
+            env=self._environment,
+            cwd="/",
+            pass_fds=(theirs.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
         )
         theirs.close()
         self._control = ours
@@ -352,5 +364,3 @@ def _log_file() -> int:
     os.ftruncate(descriptor, LOG_BYTES)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     return descriptor
-
-

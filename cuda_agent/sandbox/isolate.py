@@ -1,6 +1,6 @@
-"""How a freshly forked process locks itself in before it sees untrusted code. Runs once, in the child, in this order:
+"""How a freshly forked process locks itself in before it sees untrusted code. Runs once, in the child, in this order.
 
-own mount, net, ipc and uts namespaces; a new root with only the view of `view.py`; then limits, an own user id, no
+Own mount, net, ipc and uts namespaces; a new root with only the view of `view.py`; then limits, an own user id, no
 capabilities, no new privileges. What the host refuses is left out only when the server's probe found it missing too.
 """
 

@@ -19,8 +19,7 @@ HEADER = struct.Struct("<IQ")
 MAX_HEADER = 16 * 2**20
 ARRAY, BYTES = "$array", "$bytes"
 DTYPES = frozenset(
-    ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
-    + ("complex64", "complex128")
+    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
 )
 
 
@@ -42,7 +41,7 @@ def _pack(value: Any, buffers: list[bytes | memoryview]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.name not in DTYPES:
             raise WireError(f"dtype {value.dtype} cannot be sent")
-        buffers.append(memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8)))
+        buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return {ARRAY: len(buffers) - 1, "dtype": value.dtype.name, "shape": list(value.shape)}
     if isinstance(value, bytes | bytearray | memoryview):
         buffers.append(bytes(value))

@@ -53,7 +53,12 @@ def _describe(error: BaseException) -> dict[str, str]:
     except Exception:  # a hostile __str__
         text, trace = "(no text)", ""
     memory = isinstance(error, MemoryError) or "can't allocate memory" in text or "std::bad_alloc" in text
-    return {"type": type(error).__name__[:200], "text": text[:TEXT], "trace": trace[-TEXT:], "kind": "oom" if memory else "exception"}
+    return {
+        "type": type(error).__name__[:200],
+        "text": text[:TEXT],
+        "trace": trace[-TEXT:],
+        "kind": "oom" if memory else "exception",
+    }
 
 
 def run(descriptor: int) -> None:

@@ -150,6 +150,8 @@ async def test_works_under_a_parent_closed_to_others(tmp_path: Path) -> None:
         "        print(await server.run('cuda_agent.sandbox.view:pick_uid', 7, Limits()))\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=closed, env={"PYTHONPATH": str(closed)}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=closed, env={"PYTHONPATH": str(closed)}, capture_output=True, text=True
+    )
     assert done.returncode == 0 and done.stdout.strip().isdigit(), done.stderr
     assert closed.stat().st_mode & 0o777 == 0o700

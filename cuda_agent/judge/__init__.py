@@ -1,0 +1,1 @@
+"""The judge: builds, compares, times and rewards submissions; it never imports a problem or a submission itself."""

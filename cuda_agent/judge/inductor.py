@@ -1,0 +1,79 @@
+"""Warm inductor in sandboxed children: whatever does not depend on the problem is done once, in the fork server.
+
+`ForkServer(preload=("cuda_agent.judge.inductor:warm",), environment=environment(root))` compiles one harmless module: imports,
+the check of the vector instructions and the precompiled header (150 MB, 15-40 s once per machine, kept under `root`) are
+then inherited by every child, which must see `root` read-only. A child keeps its compiled code in a folder of its own;
+`collect` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
+problem can touch another's. A bundle made by another torch, compiler or CPU is ignored by inductor's own keys.
+Imports torch inside functions only.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT_VARIABLE = "CUDA_AGENT_INDUCTOR"
+CODE_FOLDER = "/tmp/inductor"  # the same in every child: generated code may name it
+PRELOAD = ("cuda_agent.judge.inductor:warm",)
+SKIPPED = ("locks",)
+
+
+def environment(root: Path) -> dict[str, str]:
+    """What a fork server that preloads `warm` needs in its environment; creates `root`."""
+    root.mkdir(parents=True, exist_ok=True)
+    # One compiling thread: no pool of processes behind a single small module, and no thread in the fork server.
+    return {ROOT_VARIABLE: str(root), "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+
+
+def warm() -> None:
+    """Compile one harmless module with a single thread (a fork keeps no threads)."""
+    root = Path(os.environ[ROOT_VARIABLE])
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(root / "warm")
+    import torch
+    from torch._inductor import codecache
+
+    codecache._HEADER_DIR = str(root / "headers")
+    codecache._HEADER_LOCK_DIR = str(root / "headers" / "locks")
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()))(torch.zeros(16, 16))
+    torch._dynamo.reset()
+
+
+def use_private_folder() -> None:
+    """In a child: keep what is compiled from now on in a folder of its own."""
+    os.makedirs(CODE_FOLDER, exist_ok=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = CODE_FOLDER
+
+
+def collect(known: frozenset[str] = frozenset()) -> dict[str, bytes]:
+    """In a child: the files compiled so far, by path relative to the folder, without those already `known`."""
+    folder = Path(CODE_FOLDER)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in SKIPPED)
+    return {name: path.read_bytes() for path in files if (name := str(path.relative_to(folder))) not in known}
+
+
+def bundle_path(root: Path, code_sha256: str) -> Path:
+    """Where the compiled code of a problem is kept."""
+    return root / "problems" / code_sha256[:2] / f"{code_sha256}.zip"
+
+
+def write_bundle(path: Path, files: Mapping[str, bytes]) -> None:
+    """In the parent: keep a problem's compiled code; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(name, content)
+    draft.replace(path)
+
+
+def restore(path: Path) -> bool:
+    """In a child: put a problem's compiled code where inductor looks for it; False without a readable bundle."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(CODE_FOLDER)  # refuses absolute names and `..` by stripping them
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return True
