@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from cuda_agent.errors import StoreError
 
-DTYPES = {"token_id": np.dtype("<i4"), "logprob": np.dtype("<f4"), "mask": np.dtype("u1"), "turn": np.dtype("<i2")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "token_id": np.dtype("<i4"),
+    "logprob": np.dtype("<f4"),
+    "mask": np.dtype("u1"),
+    "turn": np.dtype("<i2"),
+}
 BYTES_PER_TOKEN = sum(dtype.itemsize for dtype in DTYPES.values())
 
 

@@ -115,7 +115,7 @@ def open_batch(
     }
     with store.session() as session:
         statement = upsert(RolloutBatch).values(values).on_conflict_do_nothing(index_elements=["stage_run_id", "step"])
-        inserted = session.scalar(statement.returning(RolloutBatch.id))
+        inserted: UUID | None = session.scalar(statement.returning(RolloutBatch.id))
         if inserted is not None:
             return inserted
         same = (RolloutBatch.stage_run_id == stage_run_id, RolloutBatch.step == step)
