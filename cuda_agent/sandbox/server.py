@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,28 +180,31 @@ def find_abilities() -> isolate.Abilities:
     """Try each step of the isolation in a throw-away process."""
     root = os.geteuid() == 0
     able = root or become_root_of_user_namespace()
-    namespaces = able and _works(lambda: isolate.enter_view(Limits(), (), None))
     pids = able and _works(lambda: kernel.unshare(kernel.CLONE_NEWPID))
+    uid = view.pick_uid(os.getpid())
     return isolate.Abilities(
-        namespaces=namespaces and pids,
+        namespaces=pids and _works(_enter_as_first_process),
         pid_namespace=pids,
-        own_uid=root and _works(lambda: isolate.drop_privileges(view.pick_uid(os.getpid()))),
+        own_uid=root and _works(lambda: isolate.drop_privileges(uid)),
     )
 
 
-def _works(step: Any) -> bool:
+def _enter_as_first_process() -> None:
+    """Build the whole view in a new pid namespace, as a child would."""
+    kernel.unshare(kernel.CLONE_NEWPID)
+    if not _works(lambda: isolate.enter_view(Limits(), (), None)):
+        raise OSError
+
+
+def _works(step: Callable[[], None]) -> bool:
+    """Run a step in a throw-away process."""
     pid = os.fork()
     if pid == 0:
         try:
-            if step.__code__.co_names[-1:] == ("enter_view",):
-                kernel.unshare(kernel.CLONE_NEWPID)
-                inner = os.fork()
-                if inner:
-                    os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
             step()
-            os._exit(0)
         except BaseException:  # the boundary: a refusal of any kind means the host cannot do it
             os._exit(1)
+        os._exit(0)
     return os.waitpid(pid, 0)[1] == 0
 
 

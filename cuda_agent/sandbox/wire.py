@@ -18,9 +18,8 @@ import numpy as np
 HEADER = struct.Struct("<IQ")
 MAX_HEADER = 16 * 2**20
 ARRAY, BYTES = "$array", "$bytes"
-DTYPES = frozenset(
-    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
-)
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+DTYPES = INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
 
 
 class WireError(Exception):
