@@ -169,7 +169,7 @@ def percent(value: float | None) -> str:
 
 def decimal(value: float | None, digits: int = 2) -> str:
     """A plain number."""
-    return UNKNOWN if value is None else f"{value:.{digits}f}"
+    return UNKNOWN if value is None else _minus(f"{value:.{digits}f}")
 
 
 def speedup(value: float | None) -> str:
@@ -179,12 +179,12 @@ def speedup(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """A number that always shows its sign."""
-    return UNKNOWN if value is None else f"{value:+.2f}".replace("-", "−")
+    return UNKNOWN if value is None else _minus(f"{value:+.2f}")
 
 
 def signed_percent(value: float | None) -> str:
     """A difference of shares in percentage points."""
-    return UNKNOWN if value is None else f"{100 * value:+.0f}".replace("-", "−")
+    return UNKNOWN if value is None else _minus(f"{100 * value:+.0f}")
 
 
 def with_interval(shown: Any, value: float | None, interval: Sequence[float] | None) -> str:
@@ -195,6 +195,11 @@ def with_interval(shown: Any, value: float | None, interval: Sequence[float] | N
 def difference(shown: Any, found: Json | None) -> str:
     """A paired difference with its interval."""
     return UNKNOWN if found is None else with_interval(shown, found["value"], found["interval"])
+
+
+def _minus(text: str) -> str:
+    """A formatted number with a true minus sign, and none before a zero."""
+    return text.replace("-", "−" if text.strip("-0.") else "")
 
 
 def _status(runs: Sequence[Json]) -> str:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from cuda_agent.report import reading
 from cuda_agent.report.statistics import EpisodeRecord, compare, summarise
-from cuda_agent.store.tables import Campaign, RolloutBatch, StageRun
+from cuda_agent.store.tables import Campaign, RolloutBatch, StageRun, Update
 
 if TYPE_CHECKING:
     from cuda_agent.store.session import Store
@@ -50,17 +50,7 @@ def campaign_summary(store: "Store", campaign_id: UUID | None = None) -> Json:
             "rollouts": rollout_facts([count for count in counts if count.batch_id in own]),
             "training_episodes": training_episodes(runs, batches, counts),
             "training_rewards": training_rewards(runs, batches, records),
-            "updates": [
-                {
-                    "stage": update.stage,
-                    "step": update.step,
-                    "policy_version": _id(update.policy_version_id),
-                    "metrics": finite(update.metrics),
-                    "critic_version": _id(update.critic_version_id),
-                    "batch": _id(update.batch_id),
-                }
-                for update in reading.updates(session, stage_ids)
-            ],
+            "updates": update_facts(reading.updates(session, stage_ids)),
             "evaluations": evaluation_facts(rows, records, {batch.id: batch.episodes for batch in batches}),
         }
 
@@ -90,12 +80,13 @@ def stage_facts(run: StageRun, campaign_id: UUID) -> Json:
         "message": run.message,
         "reused": run.campaign_id != campaign_id,
         "stage_run": str(run.id),
+        "flow_run": _id(run.flow_run_id),
         "ui_url": run.ui_url,
     }
 
 
 def budget(campaign: Campaign, runs: Sequence[StageRun]) -> list[Json]:
-    """Minutes of work by stage against the plan of the campaign's config; planned entries without a stage have null."""
+    """Minutes of work by stage against the plan of the campaign's config: first what is planned and no stage yet, with null."""
     planned = {_singular(name): (name, float(minutes)) for name, minutes in campaign.config.get("budget_minutes", {}).items()}
     actual: dict[str, float] = defaultdict(float)
     names: dict[str, str] = {}
@@ -108,7 +99,7 @@ def budget(campaign: Campaign, runs: Sequence[StageRun]) -> list[Json]:
             "planned_minutes": planned[key][1] if key in planned else None,
             "actual_minutes": actual.get(key),
         }
-        for key in dict.fromkeys([*planned, *names])
+        for key in [*(key for key in planned if key not in names), *names]
     ]
 
 
@@ -189,6 +180,21 @@ def training_rewards(
                     }
                 )
     return found
+
+
+def update_facts(updates: Sequence[Update]) -> list[Json]:
+    """Optimiser steps with the versions that they made."""
+    return [
+        {
+            "stage": update.stage,
+            "step": update.step,
+            "policy_version": _id(update.policy_version_id),
+            "metrics": finite(update.metrics),
+            "critic_version": _id(update.critic_version_id),
+            "batch": _id(update.batch_id),
+        }
+        for update in updates
+    ]
 
 
 def evaluation_facts(
