@@ -27,7 +27,9 @@ def renderer(tokenizer_folder: Path) -> ChatRenderer:
 
 
 @pytest.mark.parametrize("tools", [(), (WRITE,)])
-def test_incremental_ids_equal_transformers_rendering(tokenizer_folder: Path, renderer: ChatRenderer, tools: tuple[ToolSpec, ...]):
+def test_incremental_ids_equal_transformers_rendering(
+    tokenizer_folder: Path, renderer: ChatRenderer, tools: tuple[ToolSpec, ...]
+):
     from transformers import PreTrainedTokenizerFast
 
     reference = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_folder / "tokenizer.json"), chat_template=renderer.template)

@@ -1,0 +1,183 @@
+"""The token engine that runs a policy with transformers, in a child process on a CPU or one GPU.
+
+The parent imports no torch. The child serves all episodes of a shard over a unix socket, with one decode loop; it dies with
+the parent. One policy at a time: `load_policy` waits until no request is in flight.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cuda_agent.engines.base import Generation, Sampling
+from cuda_agent.errors import EngineError
+
+_LINE_LIMIT = 64 * 2**20
+_START_SECONDS = 600.0
+
+
+class TransformersEngine:
+    """Client and supervisor of one `transformers_server` process; use `await start(...)` or `async with`."""
+
+    def __init__(
+        self,
+        weights: Path,
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        rows: int = 64,
+        threads: int = 1,
+        lease: Path | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> None:
+        """Describe the server.
+
+        Args:
+            weights: folder of a causal LM (config, safetensors); its `eos_token_id` is the end-of-turn token.
+            device: torch device of the child.
+            dtype: float32 or bfloat16.
+            rows: sequences decoded at once; more wait.
+            threads: CPU threads of the child.
+            lease: lease file; its shared side is held during each decode step.
+            on_output: gets each line that the child writes to standard error.
+        """
+        self._weights = weights
+        self._arguments = ["--device", device, "--dtype", dtype, "--rows", str(rows), "--threads", str(threads)]
+        self._arguments += ["--lease", str(lease)] if lease else []
+        self._threads = threads
+        self._on_output = on_output
+        self._tail: deque[str] = deque(maxlen=20)
+        self._ids = itertools.count()
+        self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "TransformersEngine":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the child and wait until it has loaded the policy. Raises EngineError."""
+        self._folder = tempfile.TemporaryDirectory(prefix="cuda-agent-engine-")
+        socket = Path(self._folder.name) / "engine.sock"
+        command = ["-m", "cuda_agent.engines.transformers_server", "--socket", str(socket), "--weights", str(self._weights)]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(self._threads)}
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, *self._arguments,
+            stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True,
+        )  # fmt: skip
+        self._tasks.append(asyncio.create_task(self._read_output()))
+        try:
+            await self._connect(socket)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _connect(self, socket: Path) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), _START_SECONDS)
+        except TimeoutError as error:
+            raise EngineError(f"the model server did not load {self._weights} in {_START_SECONDS:.0f} s") from error
+        if line.strip() != b"ready":
+            await self._process.wait()
+            await asyncio.wait(self._tasks, timeout=1.0)
+            raise EngineError(f"the model server could not load {self._weights}: {self._last_words()}")
+        reader, self._writer = await asyncio.open_unix_connection(str(socket), limit=_LINE_LIMIT)
+        self._tasks.append(asyncio.create_task(self._read_answers(reader)))
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one answer; cancelling the awaiting task drops the sequence in the server. Raises EngineError."""
+        answer = await self._ask({"op": "generate", "prompt": list(prompt_ids), "sampling": asdict(sampling)})
+        return Generation(tuple(answer["token_ids"]), tuple(answer["logprobs"]), answer["finish"], answer["seconds"])
+
+    async def load_policy(self, weights: Path) -> None:
+        """Serve the weights in this folder; waits until no request is in flight. Raises EngineError."""
+        await self._ask({"op": "load", "weights": str(weights)})
+        self._weights = weights
+
+    async def close(self) -> None:
+        """End the child and everything in flight; may be called twice."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._fail("the engine was closed")
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._writer is None or self._writer.is_closing():
+            raise EngineError(f"the model server is not running; start the engine first ({self._last_words()})")
+        number = next(self._ids)
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send({"id": number, **request})
+            answer: dict[str, Any] = await future
+        except asyncio.CancelledError:
+            with contextlib.suppress(EngineError):
+                await self._send({"id": number, "op": "cancel"})
+            raise
+        finally:
+            self._pending.pop(number, None)
+        if not answer["ok"]:
+            raise EngineError(f"the model server could not {request['op']}: {answer['error']}")
+        return answer
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.write(json.dumps(message).encode() + b"\n")
+            await self._writer.drain()
+        except ConnectionError as error:
+            raise EngineError(f"the model server has gone: {self._last_words()}") from error
+
+    async def _read_answers(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                answer = json.loads(line)
+                future = self._pending.get(answer["id"])
+                if future is not None and not future.done():
+                    future.set_result(answer)
+        except (ConnectionError, ValueError) as error:
+            self._fail(f"its answers cannot be read ({error})")
+        if self._writer is not None:
+            self._writer.close()
+        await asyncio.sleep(0.1)  # its last words arrive on another pipe
+        self._fail(f"it ended: {self._last_words()}")
+
+    async def _read_output(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        async for raw in self._process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            self._tail.append(line)
+            if self._on_output:
+                self._on_output(line)
+
+    def _fail(self, reason: str) -> None:
+        for future in self._pending.values():
+            if not future.done():
+                future.set_result({"ok": False, "error": reason})
+
+    def _last_words(self) -> str:
+        return " | ".join(line for line in list(self._tail)[-3:] if line) or "it said nothing"
