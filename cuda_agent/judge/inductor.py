@@ -3,12 +3,13 @@
 `ForkServer(preload=("cuda_agent.judge.inductor:warm",), environment=environment(root))` compiles one harmless module: imports,
 the check of the vector instructions and the precompiled header (150 MB, 15-40 s once per machine, kept under `root`) are
 then inherited by every child, which must see `root` read-only. A child keeps its compiled code in a folder of its own;
-`collect` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
+`take_files` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
 problem can touch another's. A bundle made by another torch, compiler or CPU is ignored by inductor's own keys.
 Imports torch inside functions only.
 """
 
 import os
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,14 @@ def warm() -> None:
     with torch.no_grad():
         torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()))(torch.zeros(16, 16))
     torch._dynamo.reset()
+    _let_threads_end()
+
+
+def _let_threads_end(seconds: float = 5.0) -> None:
+    """Wait for helper threads of the compilation that are about to end: only a single-threaded process may fork."""
+    deadline = time.monotonic() + seconds
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def use_private_folder() -> None:
@@ -47,11 +56,16 @@ def use_private_folder() -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = CODE_FOLDER
 
 
-def collect(known: frozenset[str] = frozenset()) -> dict[str, bytes]:
-    """In a child: the files compiled so far, by path relative to the folder, without those already `known`."""
+def take_files() -> dict[str, bytes]:
+    """In a child: remove and return the files compiled since the last call, by path relative to the folder."""
     folder = Path(CODE_FOLDER)
-    files = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in SKIPPED)
-    return {name: path.read_bytes() for path in files if (name := str(path.relative_to(folder))) not in known}
+    files = {}
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        name = path.relative_to(folder)
+        if name.parts[0] not in SKIPPED:
+            files[str(name)] = path.read_bytes()
+        path.unlink()
+    return files
 
 
 def bundle_path(root: Path, code_sha256: str) -> Path:
