@@ -1,0 +1,397 @@
+"""The command line. Short commands that guess the common case; an error is one sentence and an exit status.
+
+Exit status: 0 done, 2 bad usage or settings, 3 an infrastructure error, 130 after Ctrl-C. Heavy imports happen inside the
+commands, and what a command starts it stops, also when it is interrupted.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from cuda_agent.errors import ConfigError, CudaAgentError
+
+QUICKSTART = Path("infra/campaigns/quickstart.yaml")
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Train agents that write GPU kernels.")
+stack_app = typer.Typer(no_args_is_help=True, help="The embedded services: Postgres, Prefect server, worker.")
+campaign_app = typer.Typer(no_args_is_help=True, help="Whole campaigns.")
+problems_app = typer.Typer(no_args_is_help=True, help="Problem sets.")
+rollouts_app = typer.Typer(no_args_is_help=True, help="Batches of episodes.")
+app.add_typer(stack_app, name="stack")
+app.add_typer(campaign_app, name="campaign")
+app.add_typer(problems_app, name="problems")
+app.add_typer(rollouts_app, name="rollouts")
+
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Dashboard's port; 0 picks a free one.")]
+
+
+def main() -> None:
+    """Entry of the console script `cuda-agent`."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(standalone_mode=False)
+    except CudaAgentError as error:
+        sys.exit(_complain(str(error), error.exit_status))
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(_complain("interrupted; what was started has been stopped", 130))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if status := _usage_status(error):
+            sys.exit(status)
+        raise
+
+
+def _usage_status(error: Exception) -> int:
+    """Show a usage error of the command line as it would itself; 0 for any other error."""
+    show = getattr(error, "show", None)
+    if show is None:
+        return 0
+    show()
+    return int(getattr(error, "exit_code", 2))
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """SIGTERM unwinds like Ctrl-C, so that services are stopped."""
+    raise KeyboardInterrupt
+
+
+def _tell(line: str) -> None:
+    """Progress goes to stderr: stdout is for results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _complain(sentence: str, status: int) -> int:
+    _tell(f"cuda-agent: {sentence}")
+    return status
+
+
+@contextmanager
+def _services(*names: str, port: int | None = None, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
+    """The named services for the time of a block."""
+    from infra.stack import Stack
+
+    with Stack.from_environment(port).running(names, _tell, meanwhile):
+        yield
+
+
+# --- machine and services --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def setup() -> None:
+    """Compile what the judge needs once per machine; quick when it is done."""
+    from cuda_agent.judge.build import prepare
+    from cuda_agent.store.session import cache_folder
+
+    _tell("checking the judge's glue (the first time compiles it, about half a minute) …")
+    prepare(cache_folder())
+    print("ready; next: make quickstart, or cuda-agent doctor to check this machine")
+
+
+@app.command()
+def doctor() -> None:
+    """Check this machine: one line for each thing that is needed, with the mend."""
+    from infra.doctor import diagnose, exit_status
+    from infra.settings import StackSettings
+
+    findings = diagnose(StackSettings.from_environment())
+    for finding in findings:
+        print(finding.line())
+    raise typer.Exit(exit_status(findings))
+
+
+@stack_app.command("up")
+def stack_up(
+    port: Port = None, deploy: Annotated[bool, typer.Option(help="Register the stages of prefect.yaml.")] = True
+) -> None:
+    """Start what is not running yet, and leave it running."""
+    print(f"dashboard: {_bring_up(port, deploy)}")
+
+
+def _bring_up(port: int | None, deploy: bool) -> str:
+    """Start all services and deploy; returns the dashboard's address."""
+    from infra.deployments import deploy_all
+    from infra.stack import Stack
+
+    stack = Stack.from_environment(port)
+    variables = stack.up(tell=_tell)
+    if deploy and not stack.external_api:
+        _tell("registering the stages …")
+        deploy_all(stack.settings.run / "deployed", variables)
+    return (stack.external_api or stack.prefect.api_url).removesuffix("/api")
+
+
+@stack_app.command("status")
+def stack_status(env: Annotated[bool, typer.Option("--env", help="Print export lines for a shell instead.")] = False) -> None:
+    """Show what runs; status 3 if something does not."""
+    from infra.stack import Stack
+
+    stack = Stack.from_environment()
+    states = stack.status()
+    if env:
+        import shlex
+
+        for name, value in stack.environment().items():
+            print(f"export {name}={shlex.quote(value)}")
+    else:
+        for state in states:
+            print(f"{state.name:<9} {'running' if state.running else 'stopped':<8} {state.detail}")
+    raise typer.Exit(0 if all(state.running for state in states) else 3)
+
+
+@stack_app.command("down")
+def stack_down() -> None:
+    """Stop the services; their data stays."""
+    from infra.stack import Stack
+
+    if not Stack.from_environment().down(_tell):
+        _tell("nothing was running")
+
+
+@app.command()
+def dashboard(port: Port = None) -> None:
+    """Start the services, register the stages, and print the dashboard's address."""
+    print(f"dashboard: {_bring_up(port, deploy=True)}\nstop it with: cuda-agent stack down")
+
+
+@app.command()
+def clean(yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+    """Stop the services and remove their state: database, dashboard, blobs, caches."""
+    import shutil
+
+    from infra.stack import Stack
+
+    stack = Stack.from_environment()
+    home = stack.settings.home
+    if not home.exists():
+        _tell(f"{home} does not exist; nothing to remove")
+        return
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Remove {home} with every campaign, policy and report in it?", abort=True)
+    stack.down(_tell)
+    shutil.rmtree(home)
+    print(f"removed {home}")
+
+
+# --- campaigns and stages --------------------------------------------------------------------------------------------
+
+
+@campaign_app.command("run")
+def campaign_run(
+    file: Annotated[Path, typer.Argument(help="Campaign file.")] = QUICKSTART,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
+    resume: Annotated[bool, typer.Option(help="Go on from stored stages, or make every stage anew.")] = True,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed: an independent repetition.")] = None,
+    port: Port = None,
+) -> None:
+    """Run a campaign here, from problems to report. Started again, it goes on where it stopped."""
+    from cuda_agent.config import load_campaign
+
+    config = load_campaign(file)
+    if seed is not None:
+        config = config.model_copy(update={"seed": seed})
+    if dry_run:
+        import yaml
+
+        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        return
+    with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
+        import asyncio
+
+        from flows.campaign import campaign
+
+        _tell(f"dashboard while this runs: {os.environ['PREFECT_API_URL'].removesuffix('/api')}")
+        options: dict[str, Any] = {} if resume else {"refresh": True}
+        outcome = asyncio.run(campaign(config, **options))
+        _flush_logs()
+        _report(UUID(outcome["campaign_id"]), as_json=False, png=None)
+
+
+def _import_flows() -> None:
+    """Import flows while the server starts: both take seconds."""
+    import flows.campaign  # noqa: F401
+
+
+def _flush_logs() -> None:
+    """Send what Prefect still holds before its server goes away."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler.flush(APILogHandler())
+
+
+@rollouts_app.command("run")
+def rollouts_run(
+    file: Annotated[Path, typer.Argument(help="Campaign file whose `rollouts` and `judge` are used.")] = QUICKSTART,
+    dataset: Annotated[UUID | None, typer.Option(help="Dataset id (default: the newest).")] = None,
+    policy: Annotated[UUID | None, typer.Option(help="Policy version id (default: the newest).")] = None,
+    engine: Annotated[str | None, typer.Option(help="transformers, vllm, openai or teacher.")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in the batch.")] = None,
+    refresh: Annotated[bool, typer.Option(help="Sample again even if the same batch is stored.")] = False,
+    port: Port = None,
+) -> None:
+    """Sample a batch of episodes and print its id."""
+    from cuda_agent.config import RolloutConfig, load_campaign
+
+    config = load_campaign(file)
+    changes = {name: value for name, value in (("engine", engine), ("episodes", episodes)) if value is not None}
+    science = config.rollouts.science.model_dump() | changes
+    settings = RolloutConfig.model_validate({"science": science, "execution": config.rollouts.execution})
+    with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
+        import asyncio
+
+        from cuda_agent.store.queries import latest_dataset, latest_policy
+        from cuda_agent.store.session import open_store
+        from flows.rollouts import rollouts
+
+        store = open_store()
+        dataset = dataset or latest_dataset(store)
+        if dataset is None:
+            raise ConfigError("the store holds no dataset; make one with: cuda-agent problems generate")
+        if settings.science.engine in ("transformers", "vllm"):
+            policy = policy or latest_policy(store)
+        outputs = asyncio.run(rollouts(dataset, policy, settings, config.judge, refresh=refresh))
+        _flush_logs()
+        print(outputs["batch_id"])
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def judge(context: typer.Context) -> None:
+    """Judge workspaces: cuda-agent judge WORKSPACE... [--backend cuda|cpu] [--problem FILE] [--json]."""
+    from cuda_agent.judge.cli import main as judge_main
+
+    raise typer.Exit(judge_main(context.args) or 0)
+
+
+# --- problems --------------------------------------------------------------------------------------------------------
+
+
+@problems_app.command("generate")
+def problems_generate(
+    file: Annotated[Path, typer.Argument(help="Campaign file whose `dataset` and `judge` are used.")] = QUICKSTART,
+    count: Annotated[int | None, typer.Option(min=1, help="Accepted problems wanted.")] = None,
+    held_out: Annotated[int | None, typer.Option(min=0, help="Of these, kept for evaluation.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampler.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the accepted ones to this parquet file.")] = None,
+) -> None:
+    """Compose problems, vet each by running it, store them, and print the dataset's id."""
+    import asyncio
+
+    from pydantic import ValidationError
+
+    from cuda_agent.config import DatasetScience, first_fault, load_campaign
+    from cuda_agent.problems.exchange import export_parquet
+    from cuda_agent.problems.generate import generate
+    from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
+    from cuda_agent.store.session import open_store
+
+    config = load_campaign(file)
+    changes = {"count": count, "held_out": held_out, "seed": seed}
+    try:
+        science = DatasetScience.model_validate(
+            config.dataset.science.model_dump() | {name: value for name, value in changes.items() if value is not None}
+        )
+    except ValidationError as error:
+        raise ConfigError(first_fault(error)) from error
+    with _services("postgres"):
+        store = open_store()
+        dataset_id = open_dataset(store, f"composed-{science.seed}", {"composer": "sampler", "science": science})
+        problems = asyncio.run(
+            generate(
+                science,
+                config.dataset.execution,
+                cache_dir=store.cache_dir,
+                threads=config.judge.threads,
+                on_result=lambda problem: _vetted(add_problem(store, dataset_id, problem), problem),
+            )
+        )
+        close_dataset(store, dataset_id, {problem.position: problem.split for problem in problems if problem.accepted})
+        if output is not None:
+            _tell(f"{export_parquet(problems, output)} problems written to {output}")
+        print(dataset_id)
+
+
+def _vetted(_row: UUID, problem: Any) -> None:
+    _tell(f"{problem.position:5d} {'accepted' if problem.accepted else problem.rule:<12} {'+'.join(problem.ops)}")
+
+
+@problems_app.command("export")
+def problems_export(
+    output: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    dataset: Annotated[UUID | None, typer.Option(help="Dataset id (default: the newest).")] = None,
+) -> None:
+    """Write a dataset's accepted problems as parquet (columns ops, data_source, code, then ours)."""
+    from cuda_agent.problems.exchange import export_parquet
+    from cuda_agent.problems.problem import VettedProblem
+    from cuda_agent.store.queries import dataset_problems, latest_dataset
+    from cuda_agent.store.session import open_store
+
+    with _services("postgres"):
+        store = open_store()
+        chosen = dataset or latest_dataset(store)
+        if chosen is None:
+            raise ConfigError("the store holds no dataset; make one with: cuda-agent problems generate")
+        names = [name for name in VettedProblem.__dataclass_fields__ if name not in ("rule", "reason", "facts")]
+        rows = [VettedProblem(**{name: getattr(view, name) for name in names}) for view in dataset_problems(store, chosen)]
+        print(f"{export_parquet(rows, output)} problems written to {output}")
+
+
+@problems_app.command("import")
+def problems_import(
+    source: Annotated[Path, typer.Argument(help="Parquet file with columns ops, data_source and code.")],
+    held_out: Annotated[int, typer.Option(min=0, help="Problems kept for evaluation, by operator sequence.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
+) -> None:
+    """Store a parquet file's problems as a dataset, as they are; the judge refuses what is invalid. Prints its id."""
+    from cuda_agent.problems.exchange import import_parquet
+    from cuda_agent.problems.problem import VettedProblem, text_sha256
+    from cuda_agent.problems.split import split
+    from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
+    from cuda_agent.store.session import open_store
+
+    problems = import_parquet(source)
+    sides = split([problem.ops for problem in problems], held_out, seed)
+    with _services("postgres"):
+        store = open_store()
+        dataset_id = open_dataset(store, source.stem, {"imported": source.name, "seed": seed})
+        for position, problem in enumerate(problems):
+            row = VettedProblem(position, problem.ops, problem.data_source, problem.code, text_sha256(problem.code))
+            add_problem(store, dataset_id, row)
+        close_dataset(store, dataset_id, dict(enumerate(sides)))
+        print(dataset_id)
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def report(
+    campaign: Annotated[UUID | None, typer.Argument(help="Campaign id (default: the last).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    png: Annotated[Path | None, typer.Option(help="Write the curve to this picture.")] = None,
+) -> None:
+    """Curves and tables of a campaign."""
+    with _services("postgres"):
+        _report(campaign, as_json, png)
+
+
+def _report(campaign: UUID | None, as_json: bool, png: Path | None) -> None:
+    from cuda_agent.report.cli import print_report
+    from cuda_agent.store.session import open_store
+
+    print_report(open_store(), campaign, as_json, png)
+
+
+if __name__ == "__main__":
+    main()
