@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Family = Literal["elementwise", "reduction", "matmul"]
 Columns = Literal["same", "one", "out_features"]
-Rows = NDArray[np.floating[Any]]
+Rows = NDArray[Any]  # float32 or float64
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,18 @@ def _softplus(x: Rows) -> Rows:
 
 def _log_softmax(x: Rows) -> Rows:
     shifted = x - x.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    result: Rows = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result
 
 
 def _layer_norm(x: Rows) -> Rows:
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    result: Rows = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return result
 
 
 def _normalize(x: Rows) -> Rows:
-    return x / np.maximum(np.sqrt((x * x).sum(-1, keepdims=True)), 1e-12)
+    result: Rows = x / np.maximum(np.sqrt((x * x).sum(-1, keepdims=True)), 1e-12)
+    return result
 
 
 def linear_reference(x: Rows, out_features: int, seed: int = 0) -> Rows:
@@ -79,7 +82,8 @@ def linear_reference(x: Rows, out_features: int, seed: int = 0) -> Rows:
     bound = 1.0 / np.sqrt(x.shape[-1])
     weight = rng.uniform(-bound, bound, (x.shape[-1], out_features)).astype(x.dtype)
     bias = rng.uniform(-bound, bound, out_features).astype(x.dtype)
-    return x @ weight + bias
+    result: Rows = x @ weight + bias
+    return result
 
 
 def _elementwise(name: str, expression: str, reference: Callable[[Rows], Rows], note: str = "") -> Operator:

@@ -87,11 +87,11 @@ def _check(schema: pa.Schema, path: Path) -> None:
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return any(check(kind) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _is_text_list(kind: pa.DataType) -> bool:
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
+    return any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list)) and _is_text(kind.value_type)
 
 
 def _row(problem: VettedProblem) -> dict[str, object]:

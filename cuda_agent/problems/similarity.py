@@ -3,8 +3,8 @@
 The paper drops a sample whose `PythonASTSimilarity` (package continuous-eval) to any evaluation program exceeds 0.9. That
 package brings assignment solvers and fuzzy string matching, is quadratic in Python, and looks at node types only, so that
 relu and sigmoid count as equal. This is a small implementation of its own: the tree of `class Model` becomes a sequence
-of tokens (node types, API names and constants kept; local names, shapes of inputs, docstrings, annotations and the
-boilerplate of every module left out) and two sequences are compared by difflib's ratio. Renaming variables, other input
+of tokens (API names, constants and the types of telling nodes kept; local names, shapes of inputs, docstrings, annotations
+and what every module has left out) and two sequences are compared by difflib's ratio. Renaming variables, other input
 shapes and comments change nothing; another operator does.
 """
 
@@ -17,7 +17,8 @@ from functools import cached_property
 
 from cuda_agent.problems.problem import model_class, parse
 
-SKIPPED = (ast.Load, ast.Store, ast.Del, ast.arguments, ast.arg, ast.Expr)
+# In every statement of every model: kept, they would make any two chains of equal length alike.
+SKIPPED = (ast.Load, ast.Store, ast.Del, ast.arguments, ast.arg, ast.Expr, ast.Assign, ast.Name, ast.Call, ast.Return)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,6 @@ def _upper_bound(left: Fingerprint, right: Fingerprint) -> float:
 def _tokens(model: ast.ClassDef) -> Iterator[str]:
     for method in model.body:
         if isinstance(method, ast.FunctionDef):
-            yield f"def {method.name}"
             for statement in method.body:
                 if not _boilerplate(statement):
                     yield from _walk(statement)
@@ -96,7 +96,7 @@ def _boilerplate(statement: ast.stmt) -> bool:
 
 
 def _walk(node: ast.AST) -> Iterator[str]:
-    """Pre-order tokens. Chains such as `torch.nn.functional.relu` are one token, by their last name: how it was imported is style."""
+    """Pre-order tokens; a chain such as `torch.nn.functional.relu` is one, by its last name: how it was imported is style."""
     if isinstance(node, ast.Attribute):
         yield f".{node.attr}"
         if not _is_name_chain(node.value):

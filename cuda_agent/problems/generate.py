@@ -1,0 +1,146 @@
+"""Generation of a problem set: compose, vet, split; resumable, and the same set whatever the number of workers.
+
+Invariants: candidates come in one order fixed by the science settings; results are reported and counted in that order, so
+the set is the first `count` accepted candidates that allow the held-out split. What was vetted before is passed in as
+`done` and is not vetted again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.errors import ProblemError
+from cuda_agent.judge.lease import Lease
+from cuda_agent.problems.compose import compose
+from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.split import can_split, split
+from cuda_agent.problems.vet import Vetter
+
+PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
+
+
+async def generate(
+    science: DatasetScience,
+    execution: DatasetExecution,
+    *,
+    cache_dir: Path,
+    on_result: Callable[[VettedProblem], None],
+    done: Sequence[VettedProblem] = (),
+    evaluation: Sequence[str] = (),
+    lease: Lease | None = None,
+    threads: int = 0,
+) -> list[VettedProblem]:
+    """All vetted candidates in order of position, accepted ones with their side of the split.
+
+    `on_result` sees each newly vetted candidate once, in order of position, before sides are known (`split` None).
+
+    Raises:
+        ProblemError: the settings yield too few problems; the message counts the rules that refused.
+        SandboxError: the host cannot run candidates.
+    """
+    run = _Run(science, on_result, {problem.position: problem for problem in done})
+    if not run.finished():
+        async with Vetter(
+            science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads
+        ) as vetter:
+            await _vet_until_finished(run, vetter, enumerate(compose(science)), execution.workers)
+    return run.with_sides()
+
+
+async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int) -> None:
+    pending: set[asyncio.Task[VettedProblem]] = set()
+    try:
+        while not run.finished():
+            while len(pending) < min(workers, run.missing() - run.waiting_accepted()):
+                position, problem = run.next_unvetted(candidates)
+                pending.add(asyncio.create_task(vetter.vet(position, problem)))
+            completed, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in completed:
+                run.add(task.result())
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+class _Run:
+    """The state of one generation: counted results, and results that wait for an earlier position."""
+
+    def __init__(
+        self, science: DatasetScience, on_result: Callable[[VettedProblem], None], done: dict[int, VettedProblem]
+    ) -> None:
+        self._science, self._on_result = science, on_result
+        self._done, self._waiting = done, dict[int, VettedProblem]()
+        self._counted: list[VettedProblem] = []
+        self._accepted = 0
+        self._advance()
+
+    def finished(self) -> bool:
+        return self._accepted >= self._science.count
+
+    def missing(self) -> int:
+        return self._science.count - self._accepted
+
+    def waiting_accepted(self) -> int:
+        """Accepted out of order; capped so that one more candidate can always start."""
+        return min(sum(problem.accepted for problem in self._waiting.values()), self.missing() - 1)
+
+    def next_unvetted(self, candidates: Iterator[tuple[int, Problem]]) -> tuple[int, Problem]:
+        """The next candidate that was not vetted in an earlier run.
+
+        Raises:
+            ProblemError: there are none left, or too many were refused.
+        """
+        for position, problem in candidates:
+            if position >= 100 + PATIENCE * self._science.count:
+                break
+            known = self._done.get(position)
+            if known is None:
+                return position, problem
+            if known.code != problem.code:
+                raise ProblemError(f"stored candidate {position} has another text; start a new dataset for changed settings")
+        raise ProblemError(
+            f"only {self._accepted} of {self._science.count} problems were accepted; refused by rule: {self._tally()}; "
+            "widen families, operator_mix or the eager time window"
+        )
+
+    def add(self, result: VettedProblem) -> None:
+        self._waiting[result.position] = result
+        self._advance()
+
+    def with_sides(self) -> list[VettedProblem]:
+        """Everything counted, accepted problems with their side."""
+        accepted = [problem for problem in self._counted if problem.accepted]
+        sides = split([problem.ops for problem in accepted], self._science.held_out, self._science.seed)
+        by_position = dict(zip((problem.position for problem in accepted), sides, strict=True))
+        return [problem.on_side(by_position.get(problem.position)) for problem in self._counted]
+
+    def _advance(self) -> None:
+        """Count what is next in order; stop at the last problem wanted."""
+        while not self.finished():
+            position = len(self._counted)
+            if position in self._waiting:
+                result = self._last_allows_split(self._waiting.pop(position))
+                self._on_result(result)
+            elif position in self._done:
+                result = self._done[position].on_side(None)
+            else:
+                return
+            self._counted.append(result)
+            self._accepted += result.accepted
+
+    def _last_allows_split(self, result: VettedProblem) -> VettedProblem:
+        """Refuse a last problem with which no exact split exists (groups of equal operators stay together)."""
+        if not result.accepted or self.missing() > 1:
+            return result
+        sequences = [problem.ops for problem in self._counted if problem.accepted]
+        if can_split([*sequences, result.ops], self._science.held_out):
+            return result
+        return replace(result, rule="split", reason="with it no exact held-out split exists", split=None)
+
+    def _tally(self) -> str:
+        rules = Counter(problem.rule for problem in self._counted if problem.rule)
+        return ", ".join(f"{rule} {count}" for rule, count in rules.most_common()) or "none"

@@ -1,0 +1,170 @@
+"""Vetting: each candidate goes through the rules, cheapest stage first, in a sandboxed child that serves many candidates.
+
+Invariants: whatever a candidate does (crash, hang, out of memory, raise) rejects that candidate only, and its child is
+replaced; only a host that cannot run sandboxes raises. One `Vetter` belongs to one event loop and vets at most
+`execution.workers` candidates at once.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.judge import inductor
+from cuda_agent.judge.lease import Lease
+from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
+from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse
+from cuda_agent.problems.similarity import fingerprint
+from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
+from cuda_agent.sandbox.limits import Bind, Limits
+
+PROBE = "cuda_agent.problems.probe_child:open_probe"
+METHODS: tuple[tuple[Stage, str, str], ...] = (
+    ("run", "examine", "runs_eager"),
+    ("time", "time_eager", "runs_eager"),
+    ("compile", "compile", "runs_compiled"),
+)
+
+
+class Vetter:
+    """Async context manager around one fork server and its probes."""
+
+    def __init__(
+        self,
+        science: DatasetScience,
+        execution: DatasetExecution,
+        *,
+        cache_dir: Path,
+        evaluation: Sequence[str] = (),
+        lease: Lease | None = None,
+        threads: int = 0,
+    ) -> None:
+        """Prepare; nothing starts before `async with`.
+
+        `evaluation` holds texts that no accepted problem may resemble. With a `lease`, eager time is taken under it alone
+        and the rest shared. `threads` is the judge's setting (0: all cores).
+
+        Raises:
+            ProblemError: an evaluation text is no problem.
+        """
+        self._science, self._execution, self._lease, self._threads = science, execution, lease, threads
+        self._root = cache_dir / "inductor"
+        self._evaluation = tuple(fingerprint(code, f"#{number}") for number, code in enumerate(evaluation))
+        self._server: ForkServer | None = None
+        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+
+    async def __aenter__(self) -> Self:
+        """Start the fork server; the first start on a machine builds inductor's precompiled header."""
+        self._server = ForkServer(preload=inductor.PRELOAD, environment=inductor.environment(self._root))
+        await self._server.start(timeout=300.0)
+        for _ in range(self._execution.workers):
+            self._idle.put_nowait(None)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End every child."""
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+
+    async def vet(self, position: int, problem: Problem) -> VettedProblem:
+        """Judge one candidate by all rules; `position` is stored and seeds its inputs.
+
+        Raises:
+            SandboxError: no child could be started.
+        """
+        started = time.monotonic()
+        evidence = Evidence(problem, self._science, self._evaluation)
+        refusal = refuse("text", evidence)
+        facts: dict[str, Any] = {}
+        if refusal is None:
+            async with self._probe() as probe:
+                refusal, facts = await self._examine(probe, position, evidence)
+        facts["vet_seconds"] = round(time.monotonic() - started, 3)
+        return _vetted(position, problem, refusal, facts)
+
+    async def _examine(self, probe: "_Probe", position: int, evidence: Evidence) -> tuple[Refusal | None, dict[str, Any]]:
+        contract = read_contract(evidence.problem.code)
+        payload = {"code": evidence.problem.code, "inputs": contract.inputs, "seed": self._science.seed * 1_000_003 + position}
+        facts: dict[str, Any] = {}
+        files: Mapping[str, bytes] = {}
+        for stage, method, rule in METHODS:
+            try:
+                async with self._turn(stage):
+                    answer = await probe.call(method, payload if stage == "run" else {})
+            except ChildFailed as failure:
+                return Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind}
+            files = answer.pop("files", {})
+            facts |= answer
+            refusal = refuse(stage, Evidence(evidence.problem, evidence.science, evidence.evaluation, facts))
+            if refusal is not None:
+                return refusal, facts
+        inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
+        return None, facts
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, stage: Stage) -> AsyncIterator[None]:
+        if self._lease is None:
+            yield
+        elif stage == "time":
+            async with self._lease.exclusive():
+                yield
+        else:
+            async with self._lease.shared():
+                yield
+
+    @contextlib.asynccontextmanager
+    async def _probe(self) -> AsyncIterator["_Probe"]:
+        """A free probe, opened if there is none yet; put back afterwards if it still lives."""
+        child = await self._idle.get()
+        try:
+            if child is None:
+                child = await self._open()
+            yield _Probe(child, self._execution.candidate_seconds)
+        except BaseException:
+            if child is not None:
+                await child.close()
+            child = None
+            raise
+        finally:
+            if child is not None and not child.alive:
+                await child.close()
+                child = None
+            self._idle.put_nowait(child)
+
+    async def _open(self) -> Child:
+        assert self._server is not None, "use `async with Vetter(...)`"
+        limits = Limits(wall_seconds=60.0, memory_mb=self._execution.candidate_memory_mb, processes=64)
+        return await self._server.open(PROBE, {"threads": self._threads}, limits, binds=(Bind.of(self._root),))
+
+
+class _Probe:
+    """A child within one candidate's time: the limit counts over all its calls together."""
+
+    def __init__(self, child: Child, seconds: float) -> None:
+        self._child, self._deadline = child, time.monotonic() + seconds
+
+    async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._child.call(method, payload, max(0.1, self._deadline - time.monotonic()))
+        if not isinstance(answer, dict):
+            raise ChildFailed("crash", f"{method} answered with {type(answer).__name__}")
+        return answer
+
+
+def _vetted(position: int, problem: Problem, refusal: Refusal | None, facts: dict[str, Any]) -> VettedProblem:
+    return VettedProblem(
+        position=position,
+        ops=problem.ops,
+        data_source=problem.data_source,
+        code=problem.code,
+        code_sha256=problem.sha256,
+        rule=refusal.rule if refusal else None,
+        reason=refusal.reason if refusal else None,
+        eager_ms=facts.get("eager_ms"),
+        compile_ms=facts.get("compile_ms"),
+        facts=facts,
+    )
