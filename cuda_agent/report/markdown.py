@@ -50,16 +50,19 @@ def campaign_markdown(store: "Store", campaign_id: UUID | None = None) -> str:
 
 
 def summary_markdown(summary: dict[str, Any]) -> str:
-    """A campaign's summary as a page; older updates are left out until it is small enough."""
+    """A campaign's summary as a page with the curve in it; older updates are left out until it is small enough."""
+    from cuda_agent.report.curve import curve_data_uri  # matplotlib takes a second to import
+
+    curve = f"![Mean reward and shares of each policy, and training reward]({curve_data_uri(summary)})"
     markdown = ""
     for updates in UPDATES_SHOWN:
-        markdown = _campaign_page(summary, updates)
+        markdown = _campaign_page(summary, curve, updates)
         if size(markdown) < MOST_BYTES:
             break
     return markdown
 
 
-def _campaign_page(summary: dict[str, Any], updates: int) -> str:
+def _campaign_page(summary: dict[str, Any], curve: str, updates: int) -> str:
     campaign = summary["campaign"]
     links = stage_links(summary["stages"])
     failed = [
@@ -70,6 +73,7 @@ def _campaign_page(summary: dict[str, Any], updates: int) -> str:
     blocks = [
         f"# Campaign {cell(campaign['name'])}: {cell(campaign['status'])}",
         *failed,
+        curve,
         *(grid_markdown(grid, linked=links if grid.title == "Stages" else None) for grid in report_grids(summary)),
         *([grid_markdown(update_grid(summary["updates"], updates))] if updates and summary["updates"] else []),
         f"As JSON: `cuda-agent report --json`; campaign `{campaign['id']}`",

@@ -1,8 +1,9 @@
 """The picture: a readable PNG for any stage a campaign may be in."""
 
+import base64
 import struct
 
-from cuda_agent.report.curve import curve_png, write_curve
+from cuda_agent.report.curve import curve_data_uri, curve_png, write_curve
 from cuda_agent.report.summary import campaign_summary
 from cuda_agent.store.tables import Campaign
 
@@ -30,3 +31,11 @@ def test_policies_without_any_episode_are_left_out(store, begin):
     rows = begin()
     rows.evaluated("base", rows.policy("base"), 0.5, 0.5, samples=0)
     assert size(curve_png(campaign_summary(store)))[0] > 1500
+
+
+def test_the_picture_for_a_page_is_small(store, quickstart):
+    address = curve_data_uri(campaign_summary(store))
+    kind, data = address.split(",")
+    assert kind == "data:image/png;base64"
+    assert size(base64.b64decode(data)) == (1300, 450)
+    assert len(address) < 60_000

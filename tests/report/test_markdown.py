@@ -20,6 +20,7 @@ def test_the_campaign_page_has_every_table_and_links_to_stages(store, quickstart
     page = campaign_markdown(store, quickstart.campaign)
     for title in ("Evaluation on held-out problems", "Differences", "Stages", "Rollouts by outcome", "Problems", "Updates"):
         assert f"## {title}" in page
+    assert "](data:image/png;base64," in page
     assert f"[ppo](/v2/runs/flow-run/{run})" in page
     assert len(page.encode()) < 100_000
 
