@@ -3,7 +3,7 @@
 `ForkServer(preload=("cuda_agent.judge.inductor:warm",), environment=environment(root))` compiles one harmless module: imports,
 the check of the vector instructions and the precompiled header (150 MB, 15-40 s once per machine, kept under `root`) are
 then inherited by every child, which must see `root` read-only. A child keeps its compiled code in a folder of its own;
-`take_files` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
+`collect` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
 problem can touch another's. A bundle made by another torch, compiler or CPU is ignored by inductor's own keys.
 Imports torch inside functions only.
 """
@@ -56,7 +56,7 @@ def use_private_folder() -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = CODE_FOLDER
 
 
-def take_files() -> dict[str, bytes]:
+def collect() -> dict[str, bytes]:
     """In a child: remove and return the files compiled since the last call, by path relative to the folder."""
     folder = Path(CODE_FOLDER)
     files = {}

@@ -70,7 +70,7 @@ class Probe:
         """
         loaded = self._current()
         facts = _boundary("compile", lambda: _compile(loaded, self.threads))
-        return facts | {"files": inductor.take_files()}
+        return facts | {"files": inductor.collect()}
 
     def _examine(self, code: str, inputs_name: str, seed: int) -> Facts:
         self.loaded = None
