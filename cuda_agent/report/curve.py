@@ -47,10 +47,10 @@ def curve_png(summary: Json, dpi: int = 140) -> bytes:
 
 
 def curve_data_uri(summary: Json) -> str:
-    """The picture as a `data:` address of about 40 KB (32 colours), which the dashboard shows within a page."""
+    """The picture as a `data:` address of about 40 KB (128 colours), which the dashboard shows within a page."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(curve_png(summary, dpi=100))) as picture:
-        picture.convert("RGB").quantize(32).save(buffer, format="PNG", optimize=True)
+        picture.convert("RGB").quantize(128).save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 

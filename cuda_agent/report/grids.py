@@ -15,12 +15,13 @@ UNKNOWN = "–"
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a title, a note under it, headings, and rows of cells; the first column is text, the others are figures."""
+    """A table: title, headings, rows of cells, a note under it; `figures` says that all columns but the first hold numbers."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    figures: bool = True
 
 
 def report_grids(summary: Json) -> list[Grid]:
@@ -147,7 +148,7 @@ def update_grid(updates: Sequence[Json], most: int = 200) -> Grid:
         for step in updates[-most:]
     )
     note = f"the last {most} of {len(updates)}" if len(updates) > most else ""
-    return Grid("Updates", ("stage", "step", "policy", "metrics"), rows, note)
+    return Grid("Updates", ("stage", "step", "policy", "metrics"), rows, note, figures=False)
 
 
 def policy_name(found: Json, evaluations: Sequence[Json]) -> str:

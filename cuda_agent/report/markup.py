@@ -25,7 +25,7 @@ def grid_markdown(grid: Grid, *, level: int = 2, linked: Mapping[str, str] | Non
         "#" * level + f" {grid.title}",
         "",
         "| " + " | ".join(cell(heading) for heading in grid.headings) + " |",
-        "| " + " | ".join(["---", *["---:"] * (len(grid.headings) - 1)]) + " |",
+        "| " + " | ".join(["---", *["---:" if grid.figures else "---"] * (len(grid.headings) - 1)]) + " |",
     ]
     for row in grid.rows:
         first = f"[{cell(row[0])}]({addresses[row[0]]})" if row[0] in addresses else cell(row[0])

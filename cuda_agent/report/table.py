@@ -29,7 +29,7 @@ def terminal_table(grid: Grid) -> Table:
     table = Table(title=grid.title, caption=Text(grid.note) if grid.note else None, box=box.SIMPLE_HEAD, title_justify="left")
     table.caption_justify = "left"
     for place, heading in enumerate(grid.headings):
-        table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=place == 0)
+        table.add_column(heading, justify="right" if place and grid.figures else "left", no_wrap=place == 0)
     for row in grid.rows:
         table.add_row(*(Text(cell) for cell in row), style="bold" if row[0] == "total" else None)
     return table
