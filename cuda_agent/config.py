@@ -118,6 +118,7 @@ class TrainExecution(Frozen):
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="parameter and compute type")
     micro_tokens: int = Field(16_384, ge=256, description="padded tokens per forward pass; bounds memory")
     timeout_seconds: Seconds = Field(7_200.0, description="limit of one training step, start of the process included")
+    accelerate_config: str | None = Field(None, description="file of `accelerate config` (FSDP, machines); empty: data parallel")
 
 
 class BasePolicyConfig(Frozen):
