@@ -172,6 +172,7 @@ class ChatRenderer:
         if end is None:
             raise ConfigError(f"the tokenizer at {file} has no token {END_OF_TURN}; policies here speak ChatML")
         self.end_of_turn: int = end
+        self.start_of_turn: int | None = self.tokenizer.token_to_id(START_OF_TURN)
 
     @property
     def template_sha256(self) -> str:

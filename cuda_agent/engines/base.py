@@ -7,7 +7,7 @@ messages to a message. Both raise EngineError for any fault of their own, and ne
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from cuda_agent.config import SamplingConfig
 from cuda_agent.engines.messages import Message, ToolSpec
@@ -43,6 +43,7 @@ class Generation:
     seconds: float
 
 
+@runtime_checkable
 class TokenEngine(Protocol):
     """Token ids in, token ids out, under one policy at a time."""
 
@@ -59,6 +60,7 @@ class TokenEngine(Protocol):
         ...
 
 
+@runtime_checkable
 class TextEngine(Protocol):
     """Messages in, one assistant message out."""
 

@@ -22,7 +22,7 @@ from cuda_agent.engines.base import Generation, Sampling
 from cuda_agent.errors import EngineError
 
 _LINE_LIMIT = 64 * 2**20
-_START_SECONDS = 600.0
+_START_SECONDS = 120.0
 
 
 class TransformersEngine:
@@ -30,29 +30,31 @@ class TransformersEngine:
 
     def __init__(
         self,
-        weights: Path,
+        weights: Path | None = None,
         *,
         device: str = "cpu",
         dtype: str = "float32",
         rows: int = 64,
         threads: int = 1,
-        lease: Path | None = None,
+        lease_path: Path | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
         """Describe the server.
 
         Args:
-            weights: folder of a causal LM (config, safetensors); its `eos_token_id` is the end-of-turn token.
+            weights: folder of a causal LM (config, safetensors); its `eos_token_id` is the end-of-turn token. Without one,
+                `load_policy` must come before the first request.
             device: torch device of the child.
             dtype: float32 or bfloat16.
             rows: sequences decoded at once; more wait.
             threads: CPU threads of the child.
-            lease: lease file; its shared side is held during each decode step.
+            lease_path: lease file; its shared side is held during each decode step.
             on_output: gets each line that the child writes to standard error.
         """
+        self.context_tokens: int | None = None  # of the policy loaded
         self._weights = weights
         self._arguments = ["--device", device, "--dtype", dtype, "--rows", str(rows), "--threads", str(threads)]
-        self._arguments += ["--lease", str(lease)] if lease else []
+        self._arguments += ["--lease", str(lease_path)] if lease_path else []
         self._threads = threads
         self._on_output = on_output
         self._tail: deque[str] = deque(maxlen=20)
@@ -71,10 +73,10 @@ class TransformersEngine:
         await self.close()
 
     async def start(self) -> None:
-        """Start the child and wait until it has loaded the policy. Raises EngineError."""
+        """Start the child and load the policy, if one was named. Raises EngineError."""
         self._folder = tempfile.TemporaryDirectory(prefix="cuda-agent-engine-")
         socket = Path(self._folder.name) / "engine.sock"
-        command = ["-m", "cuda_agent.engines.transformers_server", "--socket", str(socket), "--weights", str(self._weights)]
+        command = ["-m", "cuda_agent.engines.transformers_server", "--socket", str(socket)]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(self._threads)}
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
@@ -84,6 +86,8 @@ class TransformersEngine:
         self._tasks.append(asyncio.create_task(self._read_output()))
         try:
             await self._connect(socket)
+            if self._weights is not None:
+                await self.load_policy(self._weights)
         except BaseException:
             await self.close()
             raise
@@ -93,11 +97,11 @@ class TransformersEngine:
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), _START_SECONDS)
         except TimeoutError as error:
-            raise EngineError(f"the model server did not load {self._weights} in {_START_SECONDS:.0f} s") from error
+            raise EngineError(f"the model server did not start within {_START_SECONDS:.0f} s") from error
         if line.strip() != b"ready":
             await self._process.wait()
             await asyncio.wait(self._tasks, timeout=1.0)
-            raise EngineError(f"the model server could not load {self._weights}: {self._last_words()}")
+            raise EngineError(f"the model server could not start: {self._last_words()}")
         reader, self._writer = await asyncio.open_unix_connection(str(socket), limit=_LINE_LIMIT)
         self._tasks.append(asyncio.create_task(self._read_answers(reader)))
 
@@ -108,8 +112,9 @@ class TransformersEngine:
 
     async def load_policy(self, weights: Path) -> None:
         """Serve the weights in this folder; waits until no request is in flight. Raises EngineError."""
-        await self._ask({"op": "load", "weights": str(weights)})
-        self._weights = weights
+        self.context_tokens = None
+        answer = await self._ask({"op": "load", "weights": str(weights)})
+        self.context_tokens = answer["context_tokens"]
 
     async def close(self) -> None:
         """End the child and everything in flight; may be called twice."""

@@ -57,17 +57,22 @@ class Server:
         self._idle.set()
         self._starting = asyncio.Lock()  # held during a load, and for a moment by each request that starts
 
-    async def load(self, weights: Path) -> None:
-        """Wait until nothing is in flight, then serve these weights; the kept keys and values of the old ones are dropped.
+    async def load(self, weights: Path) -> int:
+        """Wait until nothing is in flight, then serve these weights; returns the context length in tokens.
 
-        The old model is freed first: two would not always fit. When the new one does not load, none is served.
+        The old model and what was kept of its answers are freed first: two would not always fit. When the new one does not
+        load, none is served.
         """
         async with self._starting:
             await self._idle.wait()
             self._decoder = None
             gc.collect()
             with self._gate():
-                self._decoder = self._load(weights)
+                try:
+                    self._decoder = self._load(weights)
+                except Exception as error:  # boundary: a broken checkpoint fails in any of several libraries, in its own way
+                    raise EngineError(f"{weights} does not load as a causal LM: {error}") from error
+            return self._decoder.context
 
     async def generate(self, prompt: list[int], sampling: Sampling) -> Generation:
         """Sample one answer; dropped when the awaiting task is cancelled.
@@ -155,8 +160,7 @@ class Server:
 
     async def _perform(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["op"] == "load":
-            await self.load(Path(request["weights"]))
-            return {"ok": True}
+            return {"ok": True, "context_tokens": await self.load(Path(request["weights"]))}
         if request["op"] == "generate":
             return {"ok": True, **asdict(await self.generate(request["prompt"], Sampling(**request["sampling"])))}
         return {"ok": False, "error": f"unknown operation {request['op']!r}"}
@@ -174,10 +178,9 @@ async def _stdin_closed() -> None:
         pass
 
 
-async def serve(socket: Path, weights: Path, load: Callable[[Path], Decoder], gate: Gate) -> None:
-    """Load the policy, listen, say "ready" on standard output, and serve until standard input closes."""
+async def serve(socket: Path, load: Callable[[Path], Decoder], gate: Gate) -> None:
+    """Listen, say "ready" on standard output, and serve until standard input closes."""
     server = Server(load, gate)
-    await server.load(weights)
     listener = await asyncio.start_unix_server(server.connection, path=str(socket), limit=LINE_LIMIT)
     print("ready", flush=True)
     decoding = asyncio.create_task(server.decode_forever())
@@ -193,7 +196,6 @@ def main() -> None:
     """Parse the command line and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--rows", type=int, default=64, help="sequences decoded at once")
@@ -207,7 +209,7 @@ def main() -> None:
         return Decoder(model, stop_ids=stop_ids(model), max_rows=args.rows)
 
     gate: Gate = shared_gate(args.lease) if args.lease else contextlib.nullcontext
-    asyncio.run(serve(args.socket, args.weights, load, gate))
+    asyncio.run(serve(args.socket, load, gate))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ from typing import Literal
 from cuda_agent.config import Backend
 
 TEMPLATE = Path(__file__).with_name("template")
+_SINGLE_TURN = (
+    "## This time\n\nThere is one message only: hand everything in with Write calls in your first answer. Nothing else runs, "
+    "and the judge takes what you wrote."
+)
 PROTECTED = ("SKILL.md", "model.py", "binding.cpp", "binding_registry.h", "utils")
 
 
@@ -41,7 +45,7 @@ def create_workspace(folder: Path, problem_code: str, backend: Backend) -> None:
             TEMPLATE / part,
             folder,
             dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("__pycache__", "SKILL.short.md"),
+            ignore=shutil.ignore_patterns("__pycache__", "SKILL.short.md", "SKILL.single.md"),
             copy_function=shutil.copyfile,
         )
     (folder / "model.py").write_text(problem_code, encoding="utf-8")
@@ -49,15 +53,18 @@ def create_workspace(folder: Path, problem_code: str, backend: Backend) -> None:
 
 
 @lru_cache(maxsize=8)
-def skill_text(backend: Backend, skill: Literal["full", "short"]) -> str:
-    """The instructions of a backend: SKILL.md, or a few lines for small models."""
-    name = "SKILL.md" if skill == "full" else "SKILL.short.md"
-    return (TEMPLATE / backend / name).read_text(encoding="utf-8").strip()
+def skill_text(backend: Backend, skill: Literal["full", "short"], single_turn: bool = False) -> str:
+    """The instructions of a backend: SKILL.md, or a few lines for small models; in a single turn, what that means."""
+    name = "SKILL.md" if skill == "full" else "SKILL.single.md" if single_turn else "SKILL.short.md"
+    text = (TEMPLATE / backend / name).read_text(encoding="utf-8").strip()
+    return f"{text}\n\n{_SINGLE_TURN}" if single_turn and skill == "full" else text
 
 
-def episode_prompt(problem_code: str, backend: Backend, skill: Literal["full", "short"]) -> EpisodePrompt:
+def episode_prompt(
+    problem_code: str, backend: Backend, skill: Literal["full", "short"], *, single_turn: bool = False
+) -> EpisodePrompt:
     """System and user message of an episode; the user's is the problem, with a sentence before it when `skill` is full."""
-    system = skill_text(backend, skill)
+    system = skill_text(backend, skill, single_turn)
     if skill == "short":
         return EpisodePrompt(system, problem_code)
     return EpisodePrompt(system, f"Optimize the PyTorch model in model.py. It reads:\n\n```python\n{problem_code.strip()}\n```")

@@ -39,5 +39,5 @@ def lease_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(weights: Path, lease_path: Path) -> AsyncIterator[TransformersEngine]:
-    async with TransformersEngine(weights, rows=4, lease=lease_path) as running:
+    async with TransformersEngine(weights, rows=4, lease_path=lease_path) as running:
         yield running

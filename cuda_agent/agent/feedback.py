@@ -1,0 +1,196 @@
+"""What the judge does for an agent during an episode: checks and times on request, over a socket in the sandbox.
+
+The agent's command waits for the answer meanwhile. That wait is not charged to the command's time, and the lease that
+commands hold is let go, so that the judge can have the cores to itself. A fault of the judge is kept in `fault`: the agent
+sees a neutral line, and the episode ends as an infrastructure error.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from cuda_agent.errors import CudaAgentError, JudgeError
+from cuda_agent.judge.build import Manifest
+from cuda_agent.judge.lease import Lease
+from cuda_agent.judge.pool import profile_text
+from cuda_agent.judge.verdict import Submission, Verdict
+from cuda_agent.sandbox.shell import Shell, ShellResult
+
+REQUESTS = 200  # of one episode; more are refused
+_REQUEST_BYTES = 65_536
+_LONGEST = 86_400.0
+
+
+class Judge(Protocol):
+    """What episodes need of judge/pool.py's JudgePool."""
+
+    @property
+    def lease(self) -> Lease:
+        """The lease on the measuring device; held, shared, while an agent's commands run."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest:
+        """The glue that submissions are built with, for the agent's own builds."""
+        ...
+
+    async def judge(self, problem_code: str, submission: Submission, *, seed: int | None = None, fresh: bool = False) -> Verdict:
+        """The verdict that counts."""
+        ...
+
+    async def verify(self, problem_code: str, submission: Submission) -> Verdict:
+        """Feedback on correctness, without times."""
+        ...
+
+    async def profile_verdict(self, problem_code: str, submission: Submission) -> Verdict:
+        """Feedback with times, from other seeds than the verdict that counts."""
+        ...
+
+
+class MeteredShell:
+    """A shell whose commands are charged their own time only, and hold the lease while they run."""
+
+    def __init__(self, shell: Shell, lease: Lease | None) -> None:
+        self._shell = shell
+        self._lease = lease
+        self._held: AsyncExitStack | None = None
+        self._running = False
+        self._pauses = 0
+        self._changed = asyncio.Event()
+
+    async def run(self, command: str, timeout: float | None = None) -> ShellResult:
+        """Run a command for at most `timeout` seconds of its own. Raises SandboxError."""
+        limit = _LONGEST if timeout is None else timeout
+        self._running = True
+        await self._hold()
+        task = asyncio.create_task(self._shell.run(command, _LONGEST))
+        try:
+            in_time = await self._watch(task, limit)
+            if not in_time:
+                await self._shell.close()  # the command's bash ends with it, which ends the task
+            result = await task
+        finally:
+            task.cancel()
+            self._running = False
+            await self._release()
+        if in_time:
+            return result
+        return ShellResult(f"{result.output}\n[stopped after {limit:g} s; the shell was restarted]", None, True, limit)
+
+    async def _watch(self, task: "asyncio.Task[ShellResult]", limit: float) -> bool:
+        """Wait for the task; False when it has used up its own time."""
+        used = 0.0
+        while not task.done():
+            self._changed.clear()
+            paused, since = self._pauses > 0, time.monotonic()
+            change = asyncio.create_task(self._changed.wait())
+            try:
+                await asyncio.wait({task, change}, timeout=None if paused else limit - used, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                change.cancel()
+            used += 0.0 if paused else time.monotonic() - since
+            if used >= limit and not task.done():
+                return False
+        return True
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Stop the clock and let go of the lease: the command waits for the judge."""
+        self._pauses += 1
+        self._changed.set()
+        await self._release()
+        try:
+            yield
+            if self._running:
+                await self._hold()
+        finally:
+            self._pauses -= 1
+            self._changed.set()
+
+    async def _hold(self) -> None:
+        if self._lease is None or self._held is not None:
+            return
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._lease.shared())
+        if self._held is not None or not self._running:  # the command ended while this one queued for it
+            await stack.aclose()
+            return
+        self._held = stack
+
+    async def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await held.aclose()
+
+
+class JudgeSocket:
+    """Serves one workspace's requests on a unix socket while open.
+
+    `passed` has the submissions that were found correct, newest last; `profiled` has the verdicts that came with times, by
+    digest; `fault` is the judge's own, if it had one.
+    """
+
+    def __init__(self, path: Path, judge: Judge, problem_code: str, workspace: Path) -> None:
+        self.path = path
+        self.shell: MeteredShell | None = None
+        self.fault: CudaAgentError | None = None
+        self.passed: dict[str, Submission] = {}
+        self.profiled: dict[str, Verdict] = {}
+        self.last_verdict: Verdict | None = None  # of the newest request; reset by whoever reads it
+        self._judge, self._problem, self._workspace = judge, problem_code, workspace
+        self._server: asyncio.Server | None = None
+        self._one = asyncio.Lock()
+        self._count = 0
+
+    async def __aenter__(self) -> Self:
+        """Listen; the sandbox's user may connect."""
+        self._server = await asyncio.start_unix_server(self._connection, path=str(self.path), limit=_REQUEST_BYTES)
+        os.chmod(self.path, 0o666)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
+            request = json.loads(await asyncio.wait_for(reader.readline(), 10.0))
+            writer.write(json.dumps(await self._answer(request)).encode())
+            await writer.drain()
+        writer.close()
+
+    async def _answer(self, request: Any) -> Mapping[str, Any]:
+        command = request.get("command") if isinstance(request, dict) else None
+        if command not in ("verify", "profile"):
+            return {"text": "[FAIL] unknown command", "passed": False}
+        async with self._one, self.shell.paused() if self.shell else contextlib.nullcontext():
+            self._count += 1
+            if self._count > REQUESTS:
+                return {"text": f"[FAIL] an episode may ask the judge {REQUESTS} times; that was all", "passed": False}
+            try:
+                verdict = await self._feedback(command)
+            except CudaAgentError as error:
+                self.fault = error
+                return {"text": "[FAIL] the judge is out of order", "passed": False}
+        text = verdict.feedback() if command == "verify" else profile_text(verdict)
+        return {"text": text, "passed": verdict.status == "correct"}
+
+    async def _feedback(self, command: str) -> Verdict:
+        submission = await asyncio.to_thread(Submission.from_folder, self._workspace)
+        ask = self._judge.verify if command == "verify" else self._judge.profile_verdict
+        verdict = await ask(self._problem, submission)
+        if verdict.status == "infra_error":
+            raise JudgeError(f"the judge failed: {verdict.message}")
+        if command == "profile":
+            self.last_verdict = self.profiled[submission.sha256] = verdict
+        if verdict.status == "correct":
+            self.passed.pop(submission.sha256, None)
+            self.passed[submission.sha256] = submission
+        return verdict
