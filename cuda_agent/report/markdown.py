@@ -112,7 +112,7 @@ def _stage_head(run: StageRun) -> str:
         **{f"out: {name}": _ids(value) for name, value in (run.outputs or {}).items()},
     }
     rows = tuple((name, shorten(value, 1_000)) for name, value in facts.items() if value)
-    return f"# {cell(f'{run.stage} {run.label}'.strip())}\n\n" + grid_markdown(Grid("Facts", ("", "value"), rows))
+    return f"# {cell(f'{run.stage} {run.label}'.strip())}\n\n" + grid_markdown(Grid("Facts", ("", "value"), rows, figures=False))
 
 
 def _stage_grids(session: Session, run: StageRun) -> list[str]:
@@ -153,9 +153,8 @@ def failed_rollouts(session: Session, batch_ids: list[UUID]) -> str:
     links = {str(row.id): run_link("task", row.task_run_id) for row in shown if row.task_run_id}
     cells = tuple((str(row.id), str(row.outcome), row.stop_reason or "", " → ".join(row.ops)) for row in shown)
     note = f"{len(shown)} of {len(failed)}" if len(shown) < len(failed) else ""
-    return grid_markdown(
-        Grid("Rollouts without reward", ("rollout", "outcome", "stopped by", "problem"), cells, note), linked=links
-    )
+    headings = ("rollout", "outcome", "stopped by", "problem")
+    return grid_markdown(Grid("Failed rollouts", headings, cells, note, figures=False), linked=links)
 
 
 def _settings(run: StageRun) -> str:

@@ -64,7 +64,9 @@ def _render(page: RolloutPage, links: Mapping[str, str], chars: int, kept: int) 
     rollout = page.rollout
     outcome = rollout.outcome or "infrastructure error"
     reward = "" if rollout.reward is None else f", reward {rollout.reward:g}"
-    facts = Grid("Facts", ("", "value"), tuple((name, shorten(value, chars)) for name, value in rollout_facts(page)))
+    facts = Grid(
+        "Facts", ("", "value"), tuple((name, shorten(value, chars)) for name, value in rollout_facts(page)), figures=False
+    )
     blocks = [
         f"# {cell(outcome)}{reward}",
         " · ".join(f"[{cell(title)}]({address})" for title, address in links.items()),
@@ -87,7 +89,7 @@ def verdict_table(page: RolloutPage) -> str:
     if page.verdict is not None:
         judged.append(("counted", page.verdict))
     headings = ("turn", "status", "kind", "reward", "candidate ms", "eager ms", "compile ms", "speed-up")
-    grid = Grid("Verdicts", headings, tuple(_verdict_row(place, verdict) for place, verdict in judged[-20:]))
+    grid = Grid("Verdicts", headings, tuple(_verdict_row(place, verdict) for place, verdict in judged[-20:]), figures=False)
     return grid_markdown(grid) if judged else ""
 
 
