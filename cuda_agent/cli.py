@@ -18,7 +18,7 @@ import typer
 
 from cuda_agent.errors import ConfigError, CudaAgentError
 
-QUICKSTART = Path("infra/campaigns/quickstart.yaml")
+QUICKSTART = Path(__file__).resolve().parents[1] / "infra" / "campaigns" / "quickstart.yaml"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Train agents that write GPU kernels.")
 stack_app = typer.Typer(no_args_is_help=True, help="The embedded services: Postgres, Prefect server, worker.")
@@ -37,13 +37,11 @@ def main() -> None:
     """Entry of the console script `cuda-agent`."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app(standalone_mode=False)
+        status = app(standalone_mode=False)  # what an Exit carried; Ctrl-C comes as 130
     except CudaAgentError as error:
         sys.exit(_complain(str(error), error.exit_status))
-    except typer.Exit as ended:
-        sys.exit(ended.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(_complain("interrupted; what was started has been stopped", 130))
+        status = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -51,6 +49,9 @@ def main() -> None:
         if status := _usage_status(error):
             sys.exit(status)
         raise
+    if status == 130:
+        _complain("interrupted; what was started has been stopped", 130)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 def _usage_status(error: Exception) -> int:

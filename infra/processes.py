@@ -39,7 +39,7 @@ class ManagedProcess:
             process = psutil.Process(record["pid"])
             same = abs(process.create_time() - record["created"]) < 1.0
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+        except (OSError, ValueError, TypeError, KeyError, psutil.NoSuchProcess):
             return None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None) -> None:

@@ -20,6 +20,7 @@ from cuda_agent.store.migrate import upgrade
 from cuda_agent.store.session import BLOB_VARIABLE, DATABASE_VARIABLE, Store
 from infra.postgres import EmbeddedPostgres, ensure_database
 from infra.settings import StackSettings
+from infra.stack import Stack
 
 for variable in ("CUDA_AGENT_HOME", "CUDA_AGENT_CACHE", "CUDA_AGENT_PORT", DATABASE_VARIABLE, BLOB_VARIABLE, "PREFECT_API_URL"):
     os.environ.pop(variable, None)
@@ -116,3 +117,19 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 30.0)
             if process.poll() is not None or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack of this session with nothing running yet and a free port."""
+    settings = StackSettings(home=tmp_path_factory.mktemp("stack") / "home", port=0, durable=False)
+    made = Stack(settings)
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
+def prefect_server(stack: Stack) -> Iterator[dict[str, str]]:
+    """A real Prefect server on real Postgres; the variables that use it are set for the rest of the session."""
+    with stack.running({"postgres", "prefect"}) as variables:
+        yield variables
