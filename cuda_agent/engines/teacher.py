@@ -27,57 +27,62 @@ STYLES: tuple[Style, ...] = get_args(Style)
 CHECK_COMMAND = "bash utils/compile.sh && python3 -m utils.verification"
 DONE = "The kernel is correct."
 GAVE_UP = "I can't write this kernel."
+BUILT = "[PASS] compile success"
 PASSED = "[PASS] verify success"
 ATTEMPTS = 3  # kernels the engine writes before it gives up
 ROW_LIMIT = 8192  # floats in a row buffer
 
-# One line per statement. EACH, SUM and MAX are loops over the row (see HEADER). Branch-free forms, because g++ does not
+# One line per statement. EACH, SUM and MAX are loops over a row; ROW is a loop over the rows where each operator passes over
+# the whole tensor (see HEADER and PASS_ROW). Branch-free forms, because g++ does not
 # vectorise a loop with both a branch and a call while floating-point traps and errno count.
 LINES: Mapping[str, str] = {
-    "x = torch.relu(x)": "EACH v[i] = v[i] > 0 ? v[i] : 0;",
-    "x = torch.sigmoid(x)": "EACH v[i] = 1 / (1 + expf(-v[i]));",
-    "x = torch.tanh(x)": "EACH v[i] = 1 - 2 / (1 + expf(2 * v[i]));",
-    "x = nn.functional.silu(x)": "EACH v[i] = v[i] / (1 + expf(-v[i]));",
+    "x = torch.relu(x)": "ROW { EACH v[i] = v[i] > 0 ? v[i] : 0; }",
+    "x = torch.sigmoid(x)": "ROW { EACH v[i] = 1 / (1 + expf(-v[i])); }",
+    "x = torch.tanh(x)": "ROW { EACH v[i] = 1 - 2 / (1 + expf(2 * v[i])); }",
+    "x = nn.functional.silu(x)": "ROW { EACH v[i] = v[i] / (1 + expf(-v[i])); }",
     'x = nn.functional.gelu(x, approximate="tanh")': (
-        "EACH v[i] = v[i] / (1 + expf(-1.5957691f * (v[i] + 0.044715f * v[i] * v[i] * v[i])));"
+        "ROW { EACH v[i] = v[i] / (1 + expf(-1.5957691f * (v[i] + 0.044715f * v[i] * v[i] * v[i]))); }"
     ),
-    "x = nn.functional.leaky_relu(x, negative_slope=0.1)": "EACH v[i] = 0.55f * v[i] + 0.45f * fabsf(v[i]);",
-    "x = nn.functional.elu(x)": "EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + expf(0.5f * (v[i] - fabsf(v[i]))) - 1;",
-    "x = nn.functional.softplus(x)": "EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + logf(1 + expf(-fabsf(v[i])));",
-    "x = nn.functional.softsign(x)": "EACH v[i] = v[i] / (1 + fabsf(v[i]));",
-    "x = torch.clamp(x, min=-0.5, max=1.5)": "EACH v[i] = v[i] > -0.5f ? v[i] : -0.5f; EACH v[i] = v[i] < 1.5f ? v[i] : 1.5f;",
-    "x = nn.functional.hardtanh(x)": "EACH v[i] = v[i] > -1 ? v[i] : -1; EACH v[i] = v[i] < 1 ? v[i] : 1;",
-    "x = nn.functional.hardsigmoid(x)": "EACH v[i] = (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12;",
-    "x = nn.functional.hardswish(x)": "EACH v[i] *= (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12;",
-    "x = torch.abs(x)": "EACH v[i] = fabsf(v[i]);",
-    "x = torch.square(x)": "EACH v[i] = v[i] * v[i];",
-    "x = torch.neg(x)": "EACH v[i] = -v[i];",
-    "x = torch.exp(torch.clamp(x, max=3.0))": "EACH v[i] = v[i] < 3 ? v[i] : 3; EACH v[i] = expf(v[i]);",
-    "x = torch.sqrt(torch.abs(x))": "EACH v[i] = sqrtf(fabsf(v[i]));",
-    "x = torch.sin(x)": "EACH v[i] = sinf(v[i]);",
-    "x = x * 0.5": "EACH v[i] = v[i] * 0.5f;",
-    "x = x + 1.0": "EACH v[i] = v[i] + 1;",
+    "x = nn.functional.leaky_relu(x, negative_slope=0.1)": "ROW { EACH v[i] = 0.55f * v[i] + 0.45f * fabsf(v[i]); }",
+    "x = nn.functional.elu(x)": "ROW { EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + expf(0.5f * (v[i] - fabsf(v[i]))) - 1; }",
+    "x = nn.functional.softplus(x)": "ROW { EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + logf(1 + expf(-fabsf(v[i]))); }",
+    "x = nn.functional.softsign(x)": "ROW { EACH v[i] = v[i] / (1 + fabsf(v[i])); }",
+    "x = torch.clamp(x, min=-0.5, max=1.5)": (
+        "ROW { EACH v[i] = v[i] > -0.5f ? v[i] : -0.5f; EACH v[i] = v[i] < 1.5f ? v[i] : 1.5f; }"
+    ),
+    "x = nn.functional.hardtanh(x)": "ROW { EACH v[i] = v[i] > -1 ? v[i] : -1; EACH v[i] = v[i] < 1 ? v[i] : 1; }",
+    "x = nn.functional.hardsigmoid(x)": "ROW { EACH v[i] = (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12; }",
+    "x = nn.functional.hardswish(x)": "ROW { EACH v[i] *= (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12; }",
+    "x = torch.abs(x)": "ROW { EACH v[i] = fabsf(v[i]); }",
+    "x = torch.square(x)": "ROW { EACH v[i] = v[i] * v[i]; }",
+    "x = torch.neg(x)": "ROW { EACH v[i] = -v[i]; }",
+    "x = torch.exp(torch.clamp(x, max=3.0))": "ROW { EACH v[i] = v[i] < 3 ? v[i] : 3; EACH v[i] = expf(v[i]); }",
+    "x = torch.sqrt(torch.abs(x))": "ROW { EACH v[i] = sqrtf(fabsf(v[i])); }",
+    "x = torch.sin(x)": "ROW { EACH v[i] = sinf(v[i]); }",
+    "x = x * 0.5": "ROW { EACH v[i] = v[i] * 0.5f; }",
+    "x = x + 1.0": "ROW { EACH v[i] = v[i] + 1; }",
     "x = torch.softmax(x, dim=-1)": (
-        "{ float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; EACH v[i] = expf(v[i] - m); SUM s += v[i]; EACH v[i] /= s; }"
+        "ROW { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; EACH v[i] = expf(v[i] - m); SUM s += v[i]; EACH v[i] /= s; }"
     ),
     "x = torch.log_softmax(x, dim=-1)": (
-        "{ float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; SUM s += expf(v[i] - m); m += logf(s); EACH v[i] -= m; }"
+        "ROW { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; SUM s += expf(v[i] - m); m += logf(s); EACH v[i] -= m; }"
     ),
     "x = nn.functional.layer_norm(x, x.shape[-1:])": (
-        "{ float m, s = 0; SUM s += v[i]; m = s / n; s = 0; SUM s += (v[i] - m) * (v[i] - m); s = sqrtf(s / n + 1e-5f);"
-        " EACH v[i] = (v[i] - m) / s; }"
+        "ROW { float m, s = 0; SUM s += v[i]; m = s / n; s = 0; SUM s += (v[i] - m) * (v[i] - m); s = sqrtf(s / n +"
+        " 1e-5f); EACH v[i] = (v[i] - m) / s; }"
     ),
     "x = nn.functional.normalize(x, dim=-1)": (
-        "{ float s = 0; SUM s += v[i] * v[i]; s = sqrtf(s); s = s > 1e-12f ? s : 1e-12f; EACH v[i] /= s; }"
+        "ROW { float s = 0; SUM s += v[i] * v[i]; s = sqrtf(s); s = s > 1e-12f ? s : 1e-12f; EACH v[i] /= s; }"
     ),
-    "x = torch.sum(x, dim=-1, keepdim=True)": "{ float s = 0; SUM s += v[i]; v[0] = s; n = 1; }",
-    "x = torch.mean(x, dim=-1, keepdim=True)": "{ float s = 0; SUM s += v[i]; v[0] = s / n; n = 1; }",
-    "x = torch.amax(x, dim=-1, keepdim=True)": "{ float m = v[0]; MAX m = v[i] > m ? v[i] : m; v[0] = m; n = 1; }",
+    "x = torch.sum(x, dim=-1, keepdim=True)": "ROW { float s = 0; SUM s += v[i]; v[0] = s; n = 1; }",
+    "x = torch.mean(x, dim=-1, keepdim=True)": "ROW { float s = 0; SUM s += v[i]; v[0] = s / n; n = 1; }",
+    "x = torch.amax(x, dim=-1, keepdim=True)": "ROW { float m = v[0]; MAX m = v[i] > m ? v[i] : m; v[0] = m; n = 1; }",
     # Four columns at a time: one dot product alone waits on its own additions.
     "x = self.linear(x)": (
-        "{ float u[8192]; const float *a = w.f32(), *b = c.f32(); long k = w.rows(); for (long j = 0; j < k; j += 4, a += 4 * n)"
-        " { float s = 0, t = 0, p = 0, q = 0; SUM4 { s += v[i] * a[i]; t += v[i] * a[n + i]; p += v[i] * a[2 * n + i];"
-        " q += v[i] * a[3 * n + i]; } u[j] = s; u[j + 1] = t; u[j + 2] = p; u[j + 3] = q; } n = k; EACH v[i] = u[i] + b[i]; }"
+        "ROW { float u[8192]; const float *a = w.f32(), *b = c.f32(); long k = w.rows(); for (long j = 0; j < k; j += 4,"
+        " a += 4 * n) { float s = 0, t = 0, p = 0, q = 0; SUM4 { s += v[i] * a[i]; t += v[i] * a[n + i]; p += v[i] * a[2"
+        " * n + i]; q += v[i] * a[3 * n + i]; } u[j] = s; u[j + 1] = t; u[j + 2] = p; u[j + 3] = q; } n = k; EACH v[i] ="
+        " u[i] + b[i]; }"
     ),
 }
 LINEAR = "x = self.linear(x)"
@@ -89,6 +94,8 @@ HEADER = (
     '#define SUM _Pragma("omp simd reduction(+ : s)") for (long i = 0; i < n; ++i)',
     '#define MAX _Pragma("omp simd reduction(max : m)") for (long i = 0; i < n; ++i)',
 )
+FUSED_ROW = "#define ROW"
+PASS_ROW = f"#define ROW for (long r = 0, d = n; r < x.rows() && (v = t + r * {ROW_LIMIT}, n = d); ++r)"
 SUM4 = '#define SUM4 _Pragma("omp simd reduction(+ : s, t, p, q)") for (long i = 0; i < n; ++i)'
 
 
@@ -100,13 +107,20 @@ class Demonstration:
     unlearnt: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class ToolTexts:
-    """What the workspace's checks print, so that demonstrations look like the episodes they stand for."""
+def passed_text() -> str:
+    """What `CHECK_COMMAND` prints for a right submission."""
+    return f"{BUILT}\n{PASSED}"
 
-    wrote: str = "wrote {path}"
-    passed: str = f"[OK] build success\n{PASSED}"
-    failed: str = "[OK] build success\n[FAIL] verify failed: wrong_output"
+
+def failed_text(rng: random.Random) -> str:
+    """What `CHECK_COMMAND` prints, more or less, for a kernel that computes something else."""
+    size = rng.choice((1, 2, 4, 8)) * 65_536
+    wrong, place = rng.randrange(1, size + 1), [rng.randrange(4), rng.randrange(32)]
+    got, expected, error = (rng.gauss(0.0, 1.0) for _ in range(3))
+    return (
+        f"{BUILT}\n[FAIL] wrong_output: input set 1: output: {wrong} of {size} elements differ, first at {place}: "
+        f"got {got:.6g}, expected {expected:.6g}; largest error {abs(error) * 4:.3g}, allowed {abs(error) * 1e-4:.1e}\n[exit code 1]"
+    )
 
 
 def statements(problem_code: str) -> list[str]:
@@ -133,10 +147,11 @@ def kernel_source(program: Sequence[str], style: Style) -> str:
     unknown = next((statement for statement in program if statement not in LINES), None)
     if unknown is not None:
         raise ProblemError(f"the teacher has no line for {unknown!r}; add one to LINES in engines/teacher.py")
-    body = _passes(program) if style == "serial_passes" else _fused(program, parallel=style == "fused_parallel")
+    passes = style == "serial_passes"
+    body = _passes(program) if passes else _fused(program, parallel=style == "fused_parallel")
     linear = LINEAR in program
     weights = "TensorView w, TensorView c, " if linear else ""
-    header = (*HEADER, SUM4) if linear else HEADER
+    header = [*HEADER, *([SUM4] if linear else []), PASS_ROW if passes else FUSED_ROW]
     return "\n".join([*header, f"static void run(TensorView x, {weights}TensorView y) {{", *body, "}", "REGISTER_LIGHT(run)", ""])
 
 
@@ -144,47 +159,44 @@ def _fused(program: Sequence[str], *, parallel: bool) -> list[str]:
     return [
         *(["    #pragma omp parallel for"] if parallel else []),
         "    for (long r = 0; r < x.rows(); ++r) {",
-        f"        float v[{ROW_LIMIT}]; long n = x.cols(); EACH v[i] = x.f32()[r * n + i];",
+        f"        float v[{ROW_LIMIT}]; long n = x.cols(); const float* in = x.f32() + r * n; EACH v[i] = in[i];",
         *(f"        {LINES[statement]}" for statement in program),
-        "        EACH y.f32()[r * n + i] = v[i];",
+        "        float* out = y.f32() + r * n; EACH out[i] = v[i];",
         "    }",
     ]
 
 
 def _passes(program: Sequence[str]) -> list[str]:
-    lines = [
-        f"    float* t = new float[x.rows() * {ROW_LIMIT}]; long n = x.cols();",
-        f"    for (long r = 0; r < x.rows(); ++r) EACH t[r * {ROW_LIMIT} + i] = x.f32()[r * n + i];",
+    return [
+        f"    float *v, *t = new float[x.rows() * {ROW_LIMIT}]; long n = x.cols();",
+        "    ROW { const float* in = x.f32() + r * n; EACH v[i] = in[i]; }",
+        *(f"        {LINES[statement]}" for statement in program),
+        "    ROW { float* out = y.f32() + r * n; EACH out[i] = v[i]; }",
+        "    delete[] t;",
     ]
-    for statement in program:
-        lines += [
-            f"    for (long r = 0, k = n; r < x.rows(); ++r) {{ float* v = t + r * {ROW_LIMIT}; n = k;",
-            f"        {LINES[statement]}",
-            "    }",
-        ]
-    lines += [f"    for (long r = 0; r < x.rows(); ++r) EACH y.f32()[r * n + i] = t[r * {ROW_LIMIT} + i];", "    delete[] t;"]
-    return lines
 
 
 def model_source(program: Sequence[str]) -> str:
     """`model_new.py` for a list of statements: the same for every style."""
     linear = LINEAR in program
     columns = "1" if program[-1] in ONE_COLUMN else "self.linear.out_features" if linear else "x.shape[1]"
-    return "\n".join([
-        "import torch.nn as nn",
-        "import cpu_extension",
-        "",
-        "class ModelNew(nn.Module):",
-        f"    def __init__(self{', features, out_features' if linear else ''}):",
-        "        super().__init__()",
-        *(["        self.linear = nn.Linear(features, out_features)"] if linear else []),
-        "",
-        "    def forward(self, x):",
-        f"        y = x.new_empty(x.shape[0], {columns})",
-        f"        cpu_extension.run(x, {'self.linear.weight, self.linear.bias, ' if linear else ''}y)",
-        "        return y",
-        "",
-    ])
+    return "\n".join(
+        [
+            "import torch.nn as nn",
+            "import cpu_extension",
+            "",
+            "class ModelNew(nn.Module):",
+            f"    def __init__(self{', features, out_features' if linear else ''}):",
+            "        super().__init__()",
+            *(["        self.linear = nn.Linear(features, out_features)"] if linear else []),
+            "",
+            "    def forward(self, x):",
+            f"        y = x.new_empty(x.shape[0], {columns})",
+            f"        cpu_extension.run(x, {'self.linear.weight, self.linear.bias, ' if linear else ''}y)",
+            "        return y",
+            "",
+        ]
+    )
 
 
 def files(problem_code: str, style: Style) -> dict[str, str]:
@@ -211,7 +223,7 @@ def damaged(program: Sequence[str], rng: random.Random) -> list[str]:
 
 
 def _write(path: str, content: str) -> ToolCall:
-    return ToolCall("Write", {"path": path, "content": content})
+    return ToolCall("Write", {"file_path": path, "content": content})
 
 
 def _check() -> ToolCall:
@@ -225,27 +237,25 @@ def demonstrate(
     *,
     single_turn: bool = False,
     mistake: bool = False,
-    texts: ToolTexts | None = None,
 ) -> Demonstration:
     """One episode as the teacher would play it, with the tools' answers filled in.
 
     `single_turn` keeps the Write calls of the first message only; `mistake` makes the first kernel wrong (not to be learnt)
     and the second right. Raises ProblemError.
     """
-    texts = texts or ToolTexts()
     program = statements(problem_code)
     kernel = _write("kernels/kernel.cpp", kernel_source(program, style))
     model = _write("model_new.py", model_source(program))
     if single_turn:
         return Demonstration((Message("assistant", "", (kernel, model)),))
-    results = [Message("tool", texts.wrote.format(path=path)) for path in ("kernels/kernel.cpp", "model_new.py")]
-    right, done = Message("tool", texts.passed), Message("assistant", DONE)
+    results = [Message("tool", f"wrote {path}") for path in ("kernels/kernel.cpp", "model_new.py")]
+    right, done = Message("tool", passed_text()), Message("assistant", DONE)
     if not mistake:
         return Demonstration((Message("assistant", "", (kernel, model, _check())), *results, right, done))
     wrong = _write("kernels/kernel.cpp", kernel_source(damaged(program, rng), style))
     first = Message("assistant", "", (wrong, model, _check()))
     second = Message("assistant", "", (kernel, _check()))
-    return Demonstration((first, *results, Message("tool", texts.failed), second, results[0], right, done), frozenset({0}))
+    return Demonstration((first, *results, Message("tool", failed_text(rng)), second, results[0], right, done), frozenset({0}))
 
 
 @dataclass(frozen=True)
