@@ -9,7 +9,6 @@ Imports torch inside functions only.
 """
 
 import os
-import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,18 +35,20 @@ def warm() -> None:
 
     codecache._HEADER_DIR = str(root / "headers")
     codecache._HEADER_LOCK_DIR = str(root / "headers" / "locks")
+    _no_progress_monitor()
     torch.set_num_threads(1)
     with torch.no_grad():
         torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()))(torch.zeros(16, 16))
     torch._dynamo.reset()
-    _let_threads_end()
 
 
-def _let_threads_end(seconds: float = 5.0) -> None:
-    """Wait for helper threads of the compilation that are about to end: only a single-threaded process may fork."""
-    deadline = time.monotonic() + seconds
-    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
+def _no_progress_monitor() -> None:
+    """Torch's interpreter opens a tqdm bar now and then, whose monitor is a thread: a forking process must have only one."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return
+    tqdm.monitor_interval = 0
 
 
 def use_private_folder() -> None:

@@ -43,9 +43,7 @@ async def generate(
     """
     run = _Run(science, on_result, {problem.position: problem for problem in done})
     if not run.finished():
-        async with Vetter(
-            science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads
-        ) as vetter:
+        async with Vetter(science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads) as vetter:
             await _vet_until_finished(run, vetter, enumerate(compose(science)), execution.workers)
     return run.with_sides()
 

@@ -1,0 +1,65 @@
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuda_agent.config import DatasetScience
+from cuda_agent.errors import ProblemError
+from cuda_agent.problems.compose import compose
+from cuda_agent.problems.similarity import fingerprint, most_similar, similarity
+from tests.problems.texts import text
+
+PRINTS = [fingerprint(p.code, str(n)) for n, p in enumerate(islice(compose(DatasetScience(eager_ms_min=0.05, seed=5)), 40))]
+PAIR = st.tuples(st.sampled_from(PRINTS), st.sampled_from(PRINTS))
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAIR)
+def test_symmetric_and_bounded(pair: tuple) -> None:
+    value = similarity(*pair)
+    assert 0.0 <= value <= 1.0 and value == similarity(*reversed(pair))
+    assert similarity(pair[0], pair[0]) == 1.0
+
+
+def test_names_comments_shapes_and_docstrings_do_not_count() -> None:
+    plain = text("x = torch.relu(x)\nx = torch.softmax(x, dim=-1)")
+    dressed = plain.replace("(self, x)", "(self, value: torch.Tensor) -> torch.Tensor").replace("x = torch.", "value = torch.")
+    dressed = (
+        dressed.replace("relu(x)", "relu(value)  # first")
+        .replace("softmax(x", "softmax(value")
+        .replace("return x", "return value")
+    )
+    dressed = dressed.replace("64, 256", "9, 99").replace("        super()", '        """Words."""\n        super()')
+    assert similarity(fingerprint(plain), fingerprint(dressed)) == 1.0
+
+
+def test_how_a_function_is_imported_does_not_count() -> None:
+    left, right = text("x = nn.functional.silu(x)"), text("x = F.silu(x)", head="import torch.nn.functional as F")
+    assert similarity(fingerprint(left), fingerprint(right)) == 1.0
+
+
+def test_another_operator_or_constant_counts() -> None:
+    base = fingerprint(text("x = torch.relu(x)\nx = torch.tanh(x)"))
+    assert similarity(base, fingerprint(text("x = torch.relu(x)\nx = torch.sin(x)"))) < 0.9
+    assert similarity(base, fingerprint(text("x = torch.sin(x)\nx = torch.exp(x)"))) < 0.5
+    assert similarity(fingerprint(text("x = x * 0.5")), fingerprint(text("x = x * 0.25"))) < 1.0
+
+
+def test_most_similar_finds_the_twin_and_respects_the_threshold() -> None:
+    assert most_similar(PRINTS[3], PRINTS).similarity == 1.0
+    assert most_similar(PRINTS[3], PRINTS[4:8], threshold=1.0) is None
+    assert most_similar(PRINTS[3], []) is None
+
+
+def test_the_bound_never_hides_the_best_match() -> None:
+    for candidate in PRINTS[:10]:
+        others = [other for other in PRINTS if other is not candidate]
+        best = max(similarity(candidate, other) for other in others)
+        match = most_similar(candidate, others)
+        assert (match.similarity if match else 0.0) == best
+
+
+def test_a_text_without_model_is_refused() -> None:
+    with pytest.raises(ProblemError, match="no class Model"):
+        fingerprint("x = 1")

@@ -1,0 +1,112 @@
+"""Candidates in real sandboxed children. One vetter serves all: its children must survive, or be replaced, each time."""
+
+import json
+import zipfile
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.judge import inductor
+from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.vet import Vetter
+from cuda_agent.store.session import cache_folder
+from tests.problems.texts import text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SCIENCE = DatasetScience(count=8, eager_ms_min=0.0, eager_ms_max=50.0)
+EXECUTION = DatasetExecution(workers=1, candidate_seconds=45.0, candidate_memory_mb=1_500)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def vetter() -> AsyncIterator[Vetter]:
+    async with Vetter(SCIENCE, EXECUTION, cache_dir=cache_folder()) as started:
+        yield started
+
+
+async def verdict(vetter: Vetter, code: str, position: int = 0) -> VettedProblem:
+    return await vetter.vet(position, Problem(("x",), "test", code))
+
+
+async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vetter: Vetter) -> None:
+    good = await verdict(vetter, text("x = torch.relu(x)\nx = torch.softmax(x, dim=-1)"))
+    assert good.accepted, good.reason
+    assert good.eager_ms and good.compile_ms and good.facts["outputs"] == [["float32", [64, 256]]]
+    json.dumps(dict(good.facts), allow_nan=False)
+    with zipfile.ZipFile(inductor.bundle_path(cache_folder() / "inductor", good.code_sha256)) as bundle:
+        assert any(name.endswith(".so") for name in bundle.namelist())
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("contract", "class Model: pass"),
+        ("runs_eager", text("raise ValueError('no')")),
+        ("runs_eager", text("exit(0)")),
+        ("runs_eager", text("x = x.tolist()")),
+        ("runs_eager", text("x = x @ x")),
+        ("runs_eager", text("x = x", head="import package_that_is_not_there")),
+        ("finite", text("x = torch.log(x)")),
+        ("deterministic", text("x = x + torch.rand_like(x)")),
+        ("deterministic", text("x = torch.dropout(x, 0.5, True)")),
+        ("deterministic", text("self.n += 1\nx = torch.tanh(x) + self.n", init="self.n = 0")),
+        ("inputs_kept", text("x += 1.0\nx = torch.tanh(x)")),
+        ("varies", text("x = torch.tanh(x) * 0.0")),
+        ("varies", text("x = torch.tanh(x)", inputs="torch.ones(64, 256)")),
+        (
+            "varies",
+            text("x = torch.tanh(x)", inputs="torch.randn(4, 4), torch.randn(4)").replace("(self, x)", "(self, x, unused)"),
+        ),
+        ("not_trivial", text("x = x.clone()")),
+        ("not_trivial", text("x = torch.sigmoid(torch.softmax(x, dim=-1))")),
+        ("well_conditioned", text("x = (x + 1e6) - 1e6")),
+    ],
+)
+async def test_a_bad_problem_is_refused_by_its_rule(vetter: Vetter, rule: str, code: str) -> None:
+    bad = await verdict(vetter, code)
+    assert (bad.rule, bad.accepted) == (rule, False), bad.reason
+    assert bad.reason and bad.compile_ms is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("crash", "import ctypes; ctypes.string_at(0)"),
+        ("crash", "import os; os._exit(0)"),
+        ("oom", "x = torch.zeros(10**12)"),
+    ],
+)
+async def test_a_crash_refuses_that_candidate_only(vetter: Vetter, kind: str, body: str) -> None:
+    bad = await verdict(vetter, text(body))
+    assert bad.rule == "runs_eager" and (kind in bad.reason or "memory" in bad.reason)
+    assert (await verdict(vetter, text("x = x.clone()"))).rule == "not_trivial"
+
+
+async def test_a_hang_is_cut_off(vetter: Vetter) -> None:
+    short = DatasetExecution(workers=1, candidate_seconds=1.0)
+    async with Vetter(SCIENCE, short, cache_dir=cache_folder()) as impatient:
+        bad = await verdict(impatient, text("while True: pass"))
+    assert (bad.rule, bad.facts["failure"]) == ("runs_eager", "timeout")
+
+
+async def test_printing_and_grabbing_the_output_disturb_nothing(vetter: Vetter) -> None:
+    noisy = text("print('{}' * 10000)\nimport os\nos.write(1, b'x' * 100000)\nx = x.clone()")
+    assert (await verdict(vetter, noisy)).rule == "not_trivial"
+
+
+async def test_what_only_torch_compile_refuses_is_named(vetter: Vetter) -> None:
+    head = "@torch._dynamo.disable\ndef f(x): return torch.tanh(x)\n@torch.compile(fullgraph=True)\ndef g(x): return f(x)"
+    body = "x = torch.tanh(x) if not torch.compiler.is_compiling() else torch.sin(x)"
+    assert (await verdict(vetter, text(body))).rule == "compiled_agrees"
+    assert head
+
+
+async def test_outside_the_window_is_refused_before_compiling(vetter: Vetter) -> None:
+    narrow = DatasetScience(count=8, eager_ms_min=40.0, eager_ms_max=50.0)
+    vetter._science, kept = narrow, vetter._science
+    try:
+        fast = await verdict(vetter, text("x = torch.tanh(x)"))
+    finally:
+        vetter._science = kept
+    assert fast.rule == "eager_time" and "compile_seconds" not in fast.facts
