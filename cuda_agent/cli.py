@@ -216,20 +216,12 @@ def campaign_run(
         _tell(f"dashboard while this runs: {os.environ['PREFECT_API_URL'].removesuffix('/api')}")
         options: dict[str, Any] = {} if resume else {"refresh": True}
         outcome = asyncio.run(campaign(config, **options))
-        _flush_logs()
         _report(UUID(outcome["campaign_id"]), as_json=False, png=None)
 
 
 def _import_flows() -> None:
     """Import flows while the server starts: both take seconds."""
     import flows.campaign  # noqa: F401
-
-
-def _flush_logs() -> None:
-    """Send what Prefect still holds before its server goes away."""
-    from prefect.logging.handlers import APILogHandler
-
-    APILogHandler.flush(APILogHandler())
 
 
 @rollouts_app.command("run")
@@ -263,7 +255,6 @@ def rollouts_run(
         if settings.science.engine in ("transformers", "vllm"):
             policy = policy or latest_policy(store)
         outputs = asyncio.run(rollouts(dataset, policy, settings, config.judge, refresh=refresh))
-        _flush_logs()
         print(outputs["batch_id"])
 
 

@@ -19,6 +19,7 @@ from infra.settings import DEFAULT_PORT, StackSettings
 HOST = "127.0.0.1"
 _START_SECONDS = 240.0  # 7 s on an idle machine, half a minute on a busy one; the first start also migrates
 ZOMBIE_AUTOMATION = "Crash runs whose process is gone"
+_FLUSH_SECONDS = 5
 _HEARTBEAT_SECONDS = 30  # the least Prefect allows
 
 _SERVER = {
@@ -142,6 +143,16 @@ def home_environment(settings: StackSettings) -> dict[str, str]:
 def client_environment(settings: StackSettings, api_url: str) -> dict[str, str]:
     """What a flow, a worker or a person's shell needs to use the server."""
     return home_environment(settings) | {"PREFECT_API_URL": api_url, "PREFECT_UI_URL": api_url.removesuffix("/api")}
+
+
+def flush_clients() -> None:
+    """Send the logs and events that this process still holds, before its server goes away."""
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
+
+        for worker in (APILogWorker, EventsWorker):
+            worker.drain_all(timeout=_FLUSH_SECONDS)
 
 
 def asyncpg_url(url: str) -> str:

@@ -20,7 +20,7 @@ from cuda_agent.errors import ServiceError
 from cuda_agent.store.migrate import upgrade
 from cuda_agent.store.session import BLOB_VARIABLE, DATABASE_VARIABLE, HOME_VARIABLE
 from infra.postgres import DATABASE, PREFECT_DATABASE, EmbeddedPostgres, ensure_database
-from infra.prefect_server import PrefectServer, answers, client_environment
+from infra.prefect_server import PrefectServer, answers, client_environment, flush_clients
 from infra.processes import exclusively
 from infra.settings import StackSettings
 from infra.worker import Worker
@@ -126,6 +126,8 @@ class Stack:
                     self._start(name, tell, meanwhile)
             yield self._apply()
         finally:
+            if PREFECT in names:
+                flush_clients()
             os.environ.clear()
             os.environ.update(before)
             self._release(users, tell)
