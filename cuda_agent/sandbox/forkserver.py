@@ -91,6 +91,15 @@ class Child:
             self.alive = False
             raise ChildFailed("crash", f"the process ended or broke the protocol while {method} ran") from error
 
+    def hasten(self) -> None:
+        """Let all threads that the child has by now go before other work of the machine, where the host allows that."""
+        self._server._tell("hasten", self._number)
+
+    def kill(self) -> None:
+        """Kill the child now; whoever waits for its answer gets ChildFailed. `close` is still due."""
+        self.alive = False
+        self._server._kill(self._number)
+
     async def close(self) -> None:
         """Kill the child and everything it started."""
         self.alive = False
@@ -323,9 +332,12 @@ class ForkServer:
         return child
 
     def _kill(self, number: int) -> None:
+        self._tell("kill", number)
+
+    def _tell(self, operation: str, number: int) -> None:
         if self._control is not None:
             with contextlib.suppress(OSError):
-                self._control.send(json.dumps({"op": "kill", "id": number}).encode())
+                self._control.send(json.dumps({"op": operation, "id": number}).encode())
 
     def _forget(self, number: int) -> None:
         self._children.pop(number, None)

@@ -1,0 +1,280 @@
+"""`JudgePool`: the judge as a service of one process; many submissions at once, each judged once.
+
+Children of a problem stay alive while it is in use (least recently used go first); submissions whose problem is loaded go
+first. An identical submission on the same problem gets the same verdict, from memory, from a judgement under way, or from
+`lookup`. A bad submission never raises, and a fault of the host is the verdict `infra_error`, which is never remembered.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import os
+import platform
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from cuda_agent.config import JudgeConfig
+from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
+from cuda_agent.judge import build, inductor
+from cuda_agent.judge.evaluation import Bench, Evaluation
+from cuda_agent.judge.lease import Lease
+from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
+from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
+from cuda_agent.sandbox.forkserver import ForkServer
+
+Lookup = Callable[[str], "Verdict | Awaitable[Verdict | None] | None"]
+Record = Callable[[str, Verdict], "Awaitable[None] | None"]
+Purpose = Literal["judge", "verify", "profile"]
+PRELOAD = (*inductor.PRELOAD, "cuda_agent.judge.candidate", "cuda_agent.judge.reference", "cuda_agent.judge.baseline")
+REMEMBERED = 4_096
+UNSETTLED = frozenset({"infra_error"})
+
+
+class JudgePool:
+    """Async context manager; see the module's contract. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        config: JudgeConfig,
+        *,
+        cache_dir: Path,
+        lease: Lease | None = None,
+        lookup: Lookup | None = None,
+        record: Record | None = None,
+        max_problems: int = 6,
+        at_once: int = 0,
+    ) -> None:
+        """Prepare; nothing starts before `async with`.
+
+        `cache_dir` holds the glue, inductor's headers and the default lease. `lookup(key)` and `record(key, verdict)` may be
+        plain or async and let the caller keep verdicts. At most `max_problems` keep their children (about 250 MB each);
+        `at_once` submissions build and verify at a time (0: one per core).
+        """
+        self.config, self._cache_dir = config, cache_dir.resolve()
+        self.lease = lease or Lease(self._cache_dir / "lease" / f"{config.backend}")
+        self._lookup, self._record, self._max_problems = lookup, record, max_problems
+        self._slots = _Slots(at_once or os.cpu_count() or 1)
+        self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
+        self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
+        self._bench: Bench | None = None
+
+    async def __aenter__(self) -> Self:
+        """Prepare the glue (once per machine) and start the fork server.
+
+        Raises:
+            ConfigError: backend cuda.
+            BuildEnvironmentError, SandboxError: this host cannot build or isolate.
+        """
+        if self.config.backend == "cuda":
+            raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
+        manifest = await asyncio.to_thread(build.prepare, self._cache_dir, self.config.backend)
+        threads = self.config.threads or len(os.sched_getaffinity(0))
+        environment = inductor.environment(self._root) | {"OMP_NUM_THREADS": str(threads)}
+        server = ForkServer(PRELOAD, environment)
+        await server.start(timeout=300.0)
+        self._bench = Bench(server, manifest, self.config, self.lease, threads, _environment(self.config, threads))
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End every child and the server."""
+        for task in [future for future in self._known.values() if not future.done()]:
+            task.cancel()
+        await asyncio.gather(*self._known.values(), return_exceptions=True)
+        for host in self._hosts.values():
+            await host.close()
+        self._hosts.clear()
+        if self._bench is not None:
+            await self._bench.server.close()
+            self._bench.clock.shutdown(wait=False)
+            self._bench = None
+
+    @property
+    def manifest(self) -> build.Manifest:
+        """The glue that submissions are built with; a workspace's shell needs to see its folder."""
+        return self._running().manifest
+
+    def key(self, problem_code: str, submission: Submission) -> str:
+        """What a verdict is stored under: problem, submission, settings and machine."""
+        environment = self._running().environment
+        parts = [
+            _digest(problem_code),
+            submission.sha256,
+            self.config.model_dump_json(),
+            *(str(environment[n]) for n in ("device", "torch")),
+        ]
+        return _digest("\0".join(parts))
+
+    async def judge(self, problem_code: str, submission: Submission, *, seed: int | None = None, fresh: bool = False) -> Verdict:
+        """The verdict that counts: five inputs and interleaved times, under seeds that no feedback used.
+
+        `seed` replays a judgement. `fresh` judges again even if the verdict is known. Never raises for a bad submission.
+        """
+        return await self._once("judge", problem_code, submission, seed=seed, fresh=fresh or seed is not None)
+
+    async def verify(self, problem_code: str, submission: Submission) -> Verdict:
+        """Feedback for the agent without times: `verdict.feedback()` is the text."""
+        return await self._once("verify", problem_code, submission)
+
+    async def profile_verdict(self, problem_code: str, submission: Submission) -> Verdict:
+        """Feedback for the agent with times, apart from the verdict that counts."""
+        return await self._once("profile", problem_code, submission)
+
+    async def profile(self, problem_code: str, submission: Submission) -> str:
+        """Text of `profile_verdict`: the times, or what failed."""
+        return profile_text(await self.profile_verdict(problem_code, submission))
+
+    # --- one judgement per submission ------------------------------------------------------------------------------------
+
+    async def _once(
+        self, purpose: Purpose, code: str, submission: Submission, *, seed: int | None = None, fresh: bool = False
+    ) -> Verdict:
+        key = (purpose, self.key(code, submission))
+        future = None if fresh else self._known.get(key)
+        if future is None:
+            future = asyncio.ensure_future(self._judge(purpose, key[1], code, submission, seed, fresh=fresh))
+            if not fresh:
+                self._known[key] = future
+                while len(self._known) > REMEMBERED:
+                    self._known.popitem(last=False)
+        try:
+            verdict = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if fresh:
+                future.cancel()
+            raise
+        if verdict.status in UNSETTLED and self._known.get(key) is future:
+            del self._known[key]
+        return verdict
+
+    async def _judge(
+        self, purpose: Purpose, key: str, code: str, submission: Submission, seed: int | None, *, fresh: bool
+    ) -> Verdict:
+        if purpose == "judge" and not fresh and self._lookup is not None:
+            found: Verdict | None = await _settle(self._lookup(key))
+            if found is not None:
+                return found
+        verdict = await self._evaluate(code, submission, seed, timed=purpose != "verify")
+        if purpose == "judge" and self._record is not None and verdict.status not in UNSETTLED:
+            await _settle(self._record(key, verdict))
+        return verdict
+
+    async def _evaluate(self, code: str, submission: Submission, seed: int | None, *, timed: bool) -> Verdict:
+        bench, started = self._running(), time.monotonic()
+        digest = _digest(code)
+        chosen = secrets.randbits(62) if seed is None else seed
+        await self._slots.take(lambda: digest in self._hosts)
+        waited = time.monotonic() - started
+        host = self._host(digest, code)
+        evaluation = Evaluation(bench, host, submission, chosen, timed=timed)
+        evaluation.phases.seconds["queue"] = waited
+        try:
+            return await evaluation.verdict()
+        except ProblemInvalid as fault:
+            return self._refused("problem_invalid", str(fault), submission, evaluation)
+        except (CudaAgentError, OSError) as fault:  # the boundary between a fault of the host and a verdict
+            return self._refused("infra_error", f"{type(fault).__name__}: {fault}", submission, evaluation)
+        finally:
+            host.users -= 1
+            self._slots.give()
+            await self._evict()
+
+    def _refused(self, status: Status, message: str, submission: Submission, evaluation: Evaluation) -> Verdict:
+        environment = {**self._running().environment, "seed": evaluation.seed}
+        phases = dict(evaluation.phases.seconds)
+        return Verdict(status, None, shorten(message), None, submission.sha256, phases=phases, environment=environment)
+
+    def _host(self, digest: str, code: str) -> ProblemHost:
+        bench = self._running()
+        if digest not in self._hosts:
+            memory, root = self.config.memory_mb, self._root
+            self._hosts[digest] = ProblemHost(bench.server, code, threads=bench.threads, memory_mb=memory, inductor_root=root)
+        self._hosts.move_to_end(digest)
+        host = self._hosts[digest]
+        host.users += 1
+        return host
+
+    async def _evict(self) -> None:
+        idle = [digest for digest, host in self._hosts.items() if host.users == 0]
+        for digest in idle[: max(0, len(self._hosts) - self._max_problems)]:
+            await self._hosts.pop(digest).close()
+
+    @property
+    def _root(self) -> Path:
+        return self._cache_dir / "inductor"
+
+    def _running(self) -> Bench:
+        if self._bench is None:
+            raise JudgeError("the judge pool is not running; use it in `async with`")
+        return self._bench
+
+
+class _Slots:
+    """A semaphore whose next turn goes to the longest-waiting one that is `preferred`, else to the longest-waiting."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    async def take(self, preferred: Callable[[], bool]) -> None:
+        if self._free > 0 and not self._waiting:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((preferred, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give()
+            else:
+                self._waiting = [entry for entry in self._waiting if entry[1] is not turn]
+            raise
+
+    def give(self) -> None:
+        self._waiting = [entry for entry in self._waiting if not entry[1].done()]
+        if not self._waiting:
+            self._free += 1
+            return
+        chosen = next((entry for entry in self._waiting if entry[0]()), self._waiting[0])
+        self._waiting.remove(chosen)
+        chosen[1].set_result(None)
+
+
+def profile_text(verdict: Verdict) -> str:
+    """What utils.profiling prints."""
+    if verdict.status == "correct":
+        return f"[PASS] {verdict.message}"
+    return verdict.feedback()
+
+
+async def _settle(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _environment(config: JudgeConfig, threads: int) -> dict[str, Any]:
+    """What is recorded with each verdict and is the same for all of a pool."""
+    return {
+        "backend": config.backend,
+        "device": _cpu_model(),
+        "threads": threads,
+        "torch": metadata.version("torch"),
+        "python": platform.python_version(),
+        "milestone": config.milestone,
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
