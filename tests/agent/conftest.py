@@ -1,11 +1,17 @@
-"""A small byte-level BPE tokenizer and a tiny random Llama that shares it."""
+"""A small byte-level BPE tokenizer, a problem with a right answer, an engine that plays a script, and the real judge."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+import cuda_agent
 from cuda_agent.agent.chat import default_template
+from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.lease import Lease
+from cuda_agent.judge.pool import JudgePool
 
 CORPUS = [
     "import torch\nimport torch.nn as nn\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x\n",
@@ -30,3 +36,14 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(default_template())
     return folder
+
+
+CACHE = Path(cuda_agent.__file__).resolve().parents[1] / ".cuda-agent" / "cache"  # the glue is compiled once per machine
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def pool(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JudgePool]:
+    lease = Lease(tmp_path_factory.mktemp("lease") / "cores")
+    config = JudgeConfig(timing_seconds=0.5, min_repetitions=5, max_repetitions=10)
+    async with JudgePool(config, cache_dir=CACHE, lease=lease) as running:
+        yield running
