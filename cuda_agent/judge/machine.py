@@ -1,28 +1,38 @@
-"""What machine measures: part of every stage key and verdict in which times matter."""
+"""The measuring device and the settings that stand beside every time; reads files only, imports no torch."""
 
-import os
 import platform
-from functools import cache
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from cuda_agent.config import Backend
-from cuda_agent.errors import ConfigError
+from cuda_agent.config import Backend, JudgeConfig
 
 
-@cache
+@lru_cache
 def device_model(backend: Backend) -> str:
-    """Model of the measuring device: of the processor and its usable cores for `cpu`.
-
-    Raises:
-        ConfigError: backend cuda, which this machine does not serve.
-    """
+    """Name of the device that times are taken on: the CPU's model, or the first NVIDIA GPU's (empty if there is none)."""
     if backend == "cuda":
-        raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
-    return f"{_cpu_model()} x{len(os.sched_getaffinity(0))}"
+        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+            return _field(path, "Model")
+        return ""
+    return _field(Path("/proc/cpuinfo"), "model name") or platform.machine()
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
+def _field(path: Path, name: str) -> str:
+    for line in path.read_text().splitlines():
+        if line.startswith(name):
             return line.partition(":")[2].strip()
-    return platform.machine()
+    return ""
+
+
+def environment(config: JudgeConfig, threads: int) -> dict[str, Any]:
+    """What is recorded with each verdict and is the same for all of a pool."""
+    return {
+        "backend": config.backend,
+        "device": device_model(config.backend),
+        "threads": threads,
+        "torch": metadata.version("torch"),
+        "python": platform.python_version(),
+        "milestone": config.milestone,
+    }

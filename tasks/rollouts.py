@@ -1,0 +1,149 @@
+"""Rollouts: one task run for each episode, whose final state names its outcome.
+
+A rollout task first looks up what is stored for its place in the batch and returns that state again, so a retried stage
+makes no new rows for honest failures. Only infrastructure errors get a new attempt, and every attempt is a row.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from prefect import State, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.deployments.flow_runs import arun_deployment
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from cuda_agent.config import EvaluationScience, JudgeConfig, RolloutExecution, RolloutScience
+from cuda_agent.errors import EngineError
+from cuda_agent.store import trajectories
+from cuda_agent.store.queries import RolloutView, dataset_problems, finished_positions, finished_rollout, get_batch
+from tasks.artifacts import publish_rollout
+from tasks.episodes import EpisodeSource
+from tasks.services import current
+
+_MIN_COMPLETE = 0.9  # share of a batch without infrastructure errors below which it is not used
+
+
+async def open_batch(
+    stage_run_id: UUID, step: int, dataset_id: UUID, policy_version_id: UUID | None, science: RolloutScience, purpose: str
+) -> UUID:
+    """The batch row of a stage run's step: new, or the one an earlier attempt opened."""
+    policy = policy_version_id if science.engine in ("transformers", "vllm") else None
+    return await asyncio.to_thread(
+        trajectories.open_batch,
+        current().store,
+        dataset_id=dataset_id,
+        policy_version_id=policy,
+        engine=science.engine,
+        purpose=purpose,
+        science=science,
+        episodes=science.episodes,
+        stage_run_id=stage_run_id,
+        step=step,
+    )
+
+
+async def open_evaluation(
+    stage_run_id: UUID, dataset_id: UUID, policy_version_id: UUID | None, science: EvaluationScience
+) -> UUID:
+    """The batch row of an evaluation: the same number of episodes on every held-out problem."""
+    held_out = await asyncio.to_thread(dataset_problems, current().store, dataset_id, "held_out")
+    rollouts = RolloutScience(
+        engine=science.engine,
+        episodes=max(1, len(held_out) * science.samples_per_problem),
+        samples_per_problem=science.samples_per_problem,
+        split="held_out",
+        sampling=science.sampling,
+        episode=science.episode,
+        seed=science.seed,
+    )
+    return await open_batch(stage_run_id, 0, dataset_id, policy_version_id, rollouts, "evaluation")
+
+
+async def shard_ranges(batch_id: UUID, execution: RolloutExecution) -> list[range]:
+    """The batch's positions, cut into shards."""
+    batch = await asyncio.to_thread(get_batch, current().store, batch_id)
+    return [range(i, min(i + execution.shard, batch.episodes)) for i in range(0, batch.episodes, execution.shard)]
+
+
+async def require_complete(batch_id: UUID) -> None:
+    """Check that a batch can be used.
+
+    Raises:
+        EngineError: too many episodes ended in infrastructure errors; what is finished is kept.
+    """
+    batch = await asyncio.to_thread(get_batch, current().store, batch_id)
+    finished = await asyncio.to_thread(finished_positions, current().store, batch_id)
+    if len(finished) < _MIN_COMPLETE * batch.episodes:
+        raise EngineError(
+            f"only {len(finished)} of {batch.episodes} episodes of batch {batch_id} ran without an infrastructure error; "
+            "look at the failed task runs and retry the stage, which keeps the finished ones"
+        )
+
+
+async def deploy_shard(batch_id: UUID, shard: range, judge: JudgeConfig, execution: RolloutExecution) -> None:
+    """Run a shard as a deployment in the work pool and wait for it."""
+    parameters = {
+        "batch_id": str(batch_id),
+        "first": shard[0],
+        "last": shard[-1],
+        "judge": judge.model_dump(mode="json"),
+        "execution": execution.model_dump(mode="json"),
+    }
+    # A parent that crashed and is retried finds its child by this key instead of starting a second one.
+    key = f"{flow_run.id}:{batch_id}:{shard[0]}:{flow_run.run_count}"
+    await arun_deployment("rollout_shard/rollout_shard", parameters=parameters, idempotency_key=key, work_queue_name=None)
+
+
+async def run_shard(batch_id: UUID, positions: Iterable[int], judge: JudgeConfig, execution: RolloutExecution) -> dict[str, int]:
+    """Run some episodes of a batch, many at once. Returns counts by outcome, `infra_error` for those without one."""
+    places = list(positions)
+    source = await EpisodeSource.open(batch_id, judge)
+    gate = asyncio.Semaphore(execution.concurrency)
+    attempt = rollout.with_options(retries=execution.attempts - 1)
+
+    async def one(position: int) -> None:
+        async with gate:
+            await attempt(batch_id, position, source.label(position), return_state=True)  # type: ignore[misc]
+
+    with source.registered():
+        await asyncio.gather(*(one(position) for position in places))
+    finished = await asyncio.to_thread(finished_positions, current().store, batch_id)
+    outcomes = Counter(finished[place].outcome if place in finished else "infra_error" for place in places)
+    get_run_logger().info("batch %s: %s", batch_id, ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
+    return dict(outcomes)
+
+
+def _is_infrastructure(_task: object, _run: object, state: State[Any]) -> bool:
+    """Retry only what raised; an outcome is a returned state with a name of its own."""
+    return state.name == "Failed"
+
+
+@task(name="rollout", task_run_name="{label}", retries=2, retry_condition_fn=_is_infrastructure, cache_policy=NO_CACHE)
+async def rollout(batch_id: UUID, position: int, label: str) -> State[UUID]:
+    """One episode: look it up, else play and store it. The state is its outcome.
+
+    Raises:
+        CudaAgentError: the infrastructure failed; the attempt is stored as such and a retry makes a new one.
+    """
+    store = current().store
+    finished = await asyncio.to_thread(finished_rollout, store, batch_id, position)
+    if finished is None:
+        rollout_id = await EpisodeSource.of(batch_id).play(position)
+        await publish_rollout(store, rollout_id)
+        finished = await asyncio.to_thread(finished_rollout, store, batch_id, position)
+        assert finished is not None
+    return _state(finished)
+
+
+def _state(rollout: RolloutView) -> State[UUID]:
+    """Completed when the reward is positive, else Failed under the name of the outcome."""
+    message = (
+        f"{rollout.outcome}: reward {rollout.reward:g}, {rollout.turns} turns" if rollout.reward is not None else rollout.outcome
+    )
+    if rollout.reward is not None and rollout.reward > 0:
+        return Completed(message=message, data=rollout.id)
+    return Failed(name=rollout.outcome, message=message)
