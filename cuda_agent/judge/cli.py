@@ -4,9 +4,9 @@
 error remained.
 """
 
+import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,7 @@ from cuda_agent.config import Backend, JudgeConfig
 from cuda_agent.errors import ConfigError, CudaAgentError
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.judge.verdict import Submission, Verdict
-from cuda_agent.sandbox.view import PACKAGE
-
-
-def cache_dir() -> Path:
-    """Where glue and compiled headers are kept: `CUDA_AGENT_CACHE`, else .cuda-agent/cache of the checkout."""
-    return Path(os.environ.get("CUDA_AGENT_CACHE") or PACKAGE.parent / ".cuda-agent" / "cache")
+from cuda_agent.store.session import cache_folder
 
 
 async def judge_workspaces(
@@ -63,7 +58,7 @@ def _problem(workspace: Path, problem: Path | None) -> str:
 
 async def _judge_all(work: Sequence[tuple[Path, str, Submission]], config: JudgeConfig, *, as_json: bool) -> list[Verdict]:
     print(f"judge: preparing backend {config.backend} (the first time on a machine takes a minute)", file=sys.stderr)
-    async with JudgePool(config, cache_dir=cache_dir()) as pool:
+    async with JudgePool(config, cache_dir=cache_folder()) as pool:
         tasks = [asyncio.ensure_future(pool.judge(code, submission)) for _, code, submission in work]
         try:
             verdicts = []
@@ -93,3 +88,17 @@ def _print_table(paths: Sequence[Path], verdicts: Sequence[Verdict]) -> None:
         reward = "-" if verdict.reward is None else f"{verdict.reward:g}"
         table.add_row(str(path), status, reward, *cells, verdict.message.partition("\n")[0][:200])
     Console().print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command's arguments and judge; the exit status of the contract (argparse ends with 2 on bad usage)."""
+    parser = argparse.ArgumentParser(prog="cuda-agent judge", description="Judge workspaces: correct, and how fast?")
+    parser.add_argument("workspace", nargs="+", type=Path, help="folder with model.py, model_new.py and kernels/")
+    parser.add_argument("--backend", choices=("cuda", "cpu"), default="cpu", help="where kernels run (default: %(default)s)")
+    parser.add_argument("--problem", type=Path, metavar="FILE", help="problem text instead of each workspace's model.py")
+    parser.add_argument("--json", action="store_true", help="one JSON object per workspace on stdout")
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return asyncio.run(judge_workspaces(options.workspace, options.backend, options.problem, options.json))

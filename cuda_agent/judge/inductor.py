@@ -45,7 +45,7 @@ def warm() -> None:
 def _no_progress_monitor() -> None:
     """Torch's interpreter opens a tqdm bar now and then, whose monitor is a thread: a forking process must have only one."""
     try:
-        from tqdm import tqdm
+        from tqdm import tqdm  # type: ignore[import-untyped]
     except ImportError:
         return
     tqdm.monitor_interval = 0

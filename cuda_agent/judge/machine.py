@@ -1,22 +1,30 @@
-"""The measuring device and the settings that stand beside every time; reads files only, imports no torch."""
+"""What machine measures: part of every stage key and verdict in which times matter. Reads files only, imports no torch."""
 
+import os
 import platform
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from cuda_agent.config import Backend, JudgeConfig
+from cuda_agent.errors import ConfigError
+
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-@lru_cache
+@cache
 def device_model(backend: Backend) -> str:
-    """Name of the device that times are taken on: the CPU's model, or the first NVIDIA GPU's (empty if there is none)."""
-    if backend == "cuda":
-        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-            return _field(path, "Model")
-        return ""
-    return _field(Path("/proc/cpuinfo"), "model name") or platform.machine()
+    """Model of the measuring device: of the processor and its usable cores for `cpu`, of the first GPU for `cuda`.
+
+    Raises:
+        ConfigError: backend cuda on a machine without an NVIDIA GPU.
+    """
+    if backend == "cpu":
+        return f"{_field(Path('/proc/cpuinfo'), 'model name') or platform.machine()} x{len(os.sched_getaffinity(0))}"
+    for path in sorted(GPUS.glob("*/information")):
+        return _field(path, "Model")
+    raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
 
 
 def _field(path: Path, name: str) -> str:

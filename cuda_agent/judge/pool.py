@@ -9,19 +9,17 @@ import asyncio
 import hashlib
 import inspect
 import os
-import platform
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
-from cuda_agent.judge import build, inductor
+from cuda_agent.judge import build, inductor, machine
 from cuda_agent.judge.evaluation import Bench, Evaluation
 from cuda_agent.judge.lease import Lease
 from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
@@ -78,7 +76,7 @@ class JudgePool:
         environment = inductor.environment(self._root) | {"OMP_NUM_THREADS": str(threads)}
         server = ForkServer(PRELOAD, environment)
         await server.start(timeout=300.0)
-        self._bench = Bench(server, manifest, self.config, self.lease, threads, _environment(self.config, threads))
+        self._bench = Bench(server, manifest, self.config, self.lease, threads, machine.environment(self.config, threads))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -259,22 +257,3 @@ async def _settle(value: Any) -> Any:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _environment(config: JudgeConfig, threads: int) -> dict[str, Any]:
-    """What is recorded with each verdict and is the same for all of a pool."""
-    return {
-        "backend": config.backend,
-        "device": _cpu_model(),
-        "threads": threads,
-        "torch": metadata.version("torch"),
-        "python": platform.python_version(),
-        "milestone": config.milestone,
-    }
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-sys.path.insert(0, os.environ["CUDA_AGENT_HOME"])
+sys.path.insert(0, os.environ["CUDA_AGENT_PACKAGE"])
 
 from cuda_agent.judge.build import main
 
