@@ -119,7 +119,8 @@ def failed_text(rng: random.Random) -> str:
     got, expected, error = (rng.gauss(0.0, 1.0) for _ in range(3))
     return (
         f"{BUILT}\n[FAIL] wrong_output: input set 1: output: {wrong} of {size} elements differ, first at {place}: "
-        f"got {got:.6g}, expected {expected:.6g}; largest error {abs(error) * 4:.3g}, allowed {abs(error) * 1e-4:.1e}\n[exit code 1]"
+        f"got {got:.6g}, expected {expected:.6g}; largest error {abs(error) * 4:.3g}, allowed {abs(error) * 1e-4:.1e}"
+        "\n[exit code 1]"
     )
 
 
