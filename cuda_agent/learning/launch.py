@@ -114,7 +114,8 @@ class Trainer:
         self._folder: Path | None = None
         self._timeout = 0.0
         self._ready: Event | None = None
-        self._polite = False  # whether the process would hear a stop, or is ending already
+        self._serving = False  # whether the process listens for commands
+        self._serving_kind = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,6 +136,7 @@ class Trainer:
         if self._process is not None:
             raise LearningError("this trainer was started before; make a new one for another job")
         self._timeout = job.execution.timeout_seconds
+        self._serving_kind = isinstance(job, PpoJob)
         self._folder = Path(tempfile.mkdtemp(prefix="trainer-"))  # short: a socket's path has at most 107 bytes
         socket, job_file = self._folder / "socket", self._folder / "job.json"
         write_job(job_file, job.model_copy(update={"socket": socket}))
@@ -155,12 +157,16 @@ class Trainer:
         self._tasks = [asyncio.create_task(self._read_output()), asyncio.create_task(self._watch())]
 
     async def close(self) -> None:
-        """End the process (politely where it still answers) and remove its files. May be called again."""
+        """End the process and remove its files. May be called again.
+
+        One that serves is asked to stop first. Then the group is killed: after `stopped` or `done` nothing is left to
+        be written, and the interpreters' own shutdown would only take seconds.
+        """
+        if self._serving:
+            self._send({"cmd": "stop"})
+            with contextlib.suppress(LearningError, TimeoutError):
+                await asyncio.wait_for(self._wait_for("stopped", "the training process to stop"), STOP_SECONDS)
         process = self._process
-        if process is not None and process.returncode is None and self._polite:
-            with contextlib.suppress(OSError, TimeoutError):
-                self._send({"cmd": "stop"})
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
         self._kill()
         if process is not None:
             await process.wait()
@@ -175,7 +181,7 @@ class Trainer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kill(self) -> None:
-        self._polite = False
+        self._serving = False
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -186,7 +192,7 @@ class Trainer:
         """Wait until the models are loaded; the `ready` event: device, processes, threads, parameters, seconds."""
         if self._ready is None:
             self._ready = await self._wait_for("ready", "the training process to load its models")
-            self._polite = True
+            self._serving = self._serving_kind
         return self._ready
 
     async def step(self, episodes: Path, step: int) -> Metrics:
@@ -233,7 +239,6 @@ class Trainer:
                     saved = Saved(Path(event["folder"]), event["sha256"])
                 case "done":
                     assert saved is not None
-                    self._polite = True
                     return Finished(saved, metrics)
 
     # --- plumbing ----------------------------------------------------------------------------------------------------

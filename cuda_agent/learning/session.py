@@ -4,6 +4,7 @@ Everything that depends on the number of processes or the device is here: prepar
 saving and resuming. Losses passed to `backward` are shares of a loss over the whole batch of all processes.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -88,6 +90,8 @@ class Session:
         patience = InitProcessGroupKwargs(timeout=timedelta(days=2))  # processes wait for rollouts in a collective
         self.accelerator = Accelerator(kwargs_handlers=[patience, DistributedDataParallelKwargs(broadcast_buffers=False)])
         torch.manual_seed(job.science.seed)
+        transformers.utils.logging.disable_progress_bar()  # they flood the run's log
+        logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)  # warns of tied weights at each save
         self.dtype = torch.bfloat16 if job.execution.dtype == "bfloat16" else torch.float32
         self.actor: Trained | None = None
         self.critic: Trained | None = None
