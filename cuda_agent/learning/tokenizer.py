@@ -22,7 +22,7 @@ from cuda_agent.errors import LearningError
 PAD = "<|endoftext|>"
 SPECIAL = (PAD, START_OF_TURN, END_OF_TURN)
 LINE_COUNT = 8
-LINE = Regex(r"(?:(?!\\n|\n)[\s\S])+(?:\\n|\n)*|(?:\\n|\n)+")
+LINE = Regex(r"(?:[^\\\n]++|\\(?!n))+(?:\\n|\n)*|(?:\\n|\n)+")
 
 
 def line_splitter() -> pre_tokenizers.PreTokenizer:
