@@ -33,8 +33,9 @@ class Sampling:
 class Generation:
     """One sampled answer.
 
-    `logprobs[i]` belongs to `token_ids[i]` under the distribution it was drawn from. `finish` is "stop" when the last id
-    is the end-of-turn token, "length" when max_new_tokens or the model's context ended the answer.
+    `logprobs[i]` is that of `token_ids[i]` in the full vocabulary at the sampling temperature (1 for greedy answers), before
+    top_p and top_k cut anything. `finish` is "stop" when the last id is the end-of-turn token, "length" when max_new_tokens or
+    the model's context ended the answer.
     """
 
     token_ids: tuple[int, ...]
