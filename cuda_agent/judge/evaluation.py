@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cuda_agent.config import JudgeConfig
@@ -19,7 +19,7 @@ from cuda_agent.errors import DeviceError
 from cuda_agent.judge.build import MODULES, Manifest
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.lease import Lease
-from cuda_agent.judge.problem_host import Case, Draw, ProblemHost
+from cuda_agent.judge.problem_host import Case, Part, ProblemHost
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.timing import BaselineLost, Times, measure, ratio_interval
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
@@ -73,7 +73,7 @@ class Phases:
 class Exam:
     """The questions of one evaluation: draws of weights, each with its cases; the last draw's extra cases are timed."""
 
-    parts: tuple[tuple[Draw, tuple[Case, ...]], ...]
+    parts: tuple[Part, ...]
     timed: tuple[Case, ...]
 
 
@@ -166,30 +166,21 @@ class Evaluation:
             await lease.__aexit__(None, None, None)
 
     async def _prepare(self) -> tuple[Exam, bytes]:
-        """Build and draw at the same time; a build error does not wait for the reference."""
+        """Build and draw at the same time; a build error does not wait for the reference, which finishes by itself."""
         exam = asyncio.ensure_future(self._exam())
-        try:
-            with self.phases.timed("build"):
-                binary = await self._build()
-            with self.phases.timed("load"):
-                return await exam, binary
-        finally:
-            exam.cancel()
-            await asyncio.gather(exam, return_exceptions=True)
+        exam.add_done_callback(lambda done: done.cancelled() or done.exception())
+        with self.phases.timed("build"):
+            binary = await self._build()
+        with self.phases.timed("load"):
+            return await asyncio.shield(exam), binary
 
     async def _exam(self) -> Exam:
         chance = random.Random(self.seed)
-        count = self.bench.config.inputs
-        seeds = [chance.randrange(2**31) for _ in range(count + TIMED_SETS)]
-        first = await self.host.draw(chance.randrange(2**31))
-        half = count if not first.state[1] or count < 2 else (count + 1) // 2
-        if half == count:
-            cases = await self.host.cases(first, seeds)
-            return Exam(((first, tuple(cases[:count])),), tuple(cases[count:]))
-        cases = await self.host.cases(first, seeds[:half])
-        second = await self.host.draw(chance.randrange(2**31))
-        rest = await self.host.cases(second, seeds[half:])
-        return Exam(((first, tuple(cases)), (second, tuple(rest[:-TIMED_SETS]))), tuple(rest[-TIMED_SETS:]))
+        weights, count = [chance.randrange(2**31), chance.randrange(2**31)], self.bench.config.inputs
+        parts = await self.host.exam(weights[: min(2, count)], [chance.randrange(2**31) for _ in range(count + TIMED_SETS)])
+        last = parts[-1]
+        verified = replace(last, cases=last.cases[:-TIMED_SETS])
+        return Exam((*parts[:-1], verified), last.cases[-TIMED_SETS:])
 
     async def _build(self) -> bytes:
         kernels = {name: text for name, text in self.submission.files.items() if name.startswith("kernels/")}
@@ -239,15 +230,15 @@ class Evaluation:
                 raise _load_fault(failure) from failure
 
     async def _verify(self, candidate: Child, exam: Exam) -> None:
-        for draw, cases in exam.parts:
+        for part in exam.parts:
             with self.phases.timed("load"):
                 try:
-                    await candidate.call("load", {"init": draw.init, "state": draw.state}, self.bench.config.run_seconds)
+                    await candidate.call("load", {"init": part.init, "state": part.state}, self.bench.config.run_seconds)
                 except ChildFailed as failure:
                     raise _load_fault(failure) from failure
             with self.phases.timed("verify"):
-                answer = await self._ask(candidate, "verify", {"cases": [case.inputs for case in cases]})
-                await asyncio.to_thread(_examine, answer, cases)
+                answer = await self._ask(candidate, "verify", {"cases": [case.inputs for case in part.cases]})
+                await asyncio.to_thread(_examine, answer, part.cases)
 
     async def _ask(self, candidate: Child, method: str, payload: dict[str, Any]) -> Any:
         try:

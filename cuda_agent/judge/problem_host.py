@@ -5,6 +5,7 @@ Whatever the problem's code does wrong is `ProblemInvalid`; a host that cannot k
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,6 @@ class ProblemInvalid(Exception):
 
 
 @dataclass(frozen=True)
-class Draw:
-    """One draw of weights: arguments of the model and its state_dict, packed."""
-
-    seed: int
-    init: Any
-    state: Any
-
-
-@dataclass(frozen=True)
 class Case:
     """One set of inputs with the expected output, packed; `exact` is the answer in float64 or None."""
 
@@ -40,6 +32,15 @@ class Case:
     output: Any
     exact: Any
     mutates: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """One draw of weights (arguments of the model and its state_dict, packed) with cases under it."""
+
+    init: Any
+    state: Any
+    cases: tuple[Case, ...]
 
 
 class ProblemHost:
@@ -54,27 +55,21 @@ class ProblemHost:
         self._reference: Child | None = None
         self._baseline: Child | None = None
         self._facts: BaselineFacts | None = None
-        self._opening = asyncio.Lock()
+        self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self.timing = asyncio.Lock()
         self.users = 0
 
-    async def draw(self, seed: int) -> Draw:
-        """Draw weights under a seed.
+    async def exam(self, weights: Sequence[int], seeds: Sequence[int]) -> list[Part]:
+        """Questions and answers: sets of inputs under `seeds`, shared out among draws of weights under `weights`.
 
         Raises:
             ProblemInvalid: the problem fails.
         """
-        answer = await self._ask_reference("draw", {"seed": seed})
-        return Draw(seed, answer["init"], answer["state"])
-
-    async def cases(self, draw: Draw, seeds: list[int]) -> list[Case]:
-        """Draw and answer one set of inputs per seed, under the weights of `draw`.
-
-        Raises:
-            ProblemInvalid: the problem fails.
-        """
-        answer = await self._ask_reference("answer", {"weights": draw.seed, "seeds": seeds})
-        return [Case(case["inputs"], case["output"], case["exact"], case["mutates"]) for case in answer["cases"]]
+        answer = await self._ask_reference("exam", {"weights": list(weights), "seeds": list(seeds)})
+        try:
+            return [_part(part) for part in answer["parts"]]
+        except (KeyError, TypeError) as error:
+            raise ProblemInvalid("the reference answered with nonsense") from error
 
     async def baseline(self) -> tuple[Child, BaselineFacts]:
         """The warmed-up baseline child and what torch.compile made of the problem; hold `timing` while using it.
@@ -96,9 +91,10 @@ class ProblemHost:
 
     async def _ask_reference(self, method: str, payload: dict[str, Any]) -> Any:
         try:
-            if self._reference is None or not self._reference.alive:
-                common = {"code": self.code, "threads": self._threads}
-                self._reference = await self._server.open("cuda_agent.judge.reference:open_reference", common, self._limits)
+            async with self._asking:
+                if self._reference is None or not self._reference.alive:
+                    common = {"code": self.code, "threads": self._threads}
+                    self._reference = await self._server.open("cuda_agent.judge.reference:open_reference", common, self._limits)
             answer = await self._reference.call(method, payload, ANSWER_SECONDS)
         except ChildFailed as failure:
             raise _fault(failure) from failure
@@ -120,6 +116,11 @@ class ProblemHost:
         if answer["files"] and self._facts.compiles:
             inductor.write_bundle(bundle, answer["files"])
         return child
+
+
+def _part(data: dict[str, Any]) -> Part:
+    cases = tuple(Case(case["inputs"], case["output"], case["exact"], bool(case["mutates"])) for case in data["cases"])
+    return Part(data["init"], data["state"], cases)
 
 
 def _fault(failure: ChildFailed) -> Exception:

@@ -13,24 +13,30 @@ from cuda_agent.judge.values import pack
 
 
 class Reference:
-    """One problem, asked again and again."""
+    """One problem, asked again and again; each exam is one call, so that callers cannot mix."""
 
     def __init__(self, problem: LoadedProblem) -> None:
-        """Hold a loaded problem; `draw` comes before `answer`."""
+        """Hold a loaded problem."""
         self.problem = problem
-        self.models: dict[int, torch.nn.Module] = {}
 
-    def draw(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Weights under `seed`: what ModelNew is made with (`init`) and its state_dict (`state`)."""
-        seed = payload["seed"]
-        model = self.problem.model(seed)
-        self.models = {**dict(list(self.models.items())[-3:]), seed: model}
-        return {"init": pack(self.problem.init_inputs(seed)), "state": pack(dict(model.state_dict()))}
+    def exam(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Draw weights under each of `weights` and answer sets of inputs drawn under `seeds`, shared out among the draws.
 
-    def answer(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """For each of `seeds`: inputs, outputs, outputs in float64 (or None), under the weights of `weights`."""
+        A model without weights needs one draw only. Each part holds what ModelNew is made with (`init`), the state_dict
+        (`state`) and its cases: inputs, output, output in float64 (or None), whether the reference changes its inputs.
+        """
+        weights, seeds = list(payload["weights"]), list(payload["seeds"])
+        parts = [self._part(weights[0], [])]
+        if not parts[0]["state"][1]:
+            weights = weights[:1]
+        share = -(-len(seeds) // len(weights))
+        return {"parts": [self._part(seed, seeds[n * share : (n + 1) * share]) for n, seed in enumerate(weights)]}
+
+    def _part(self, weights: int, seeds: list[int]) -> dict[str, Any]:
+        model = self.problem.model(weights)
         with torch.no_grad():
-            return {"cases": [self._case(self.models[payload["weights"]], seed) for seed in payload["seeds"]]}
+            cases = [self._case(model, seed) for seed in seeds]
+        return {"init": pack(self.problem.init_inputs(weights)), "state": pack(dict(model.state_dict())), "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int) -> dict[str, Any]:
         inputs = self.problem.inputs(seed)

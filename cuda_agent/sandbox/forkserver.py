@@ -125,6 +125,9 @@ class Child:
             raise ChildFailed("crash", f"broke the protocol: {error}", trace=self._output()) from error
         except (EOFError, OSError) as error:
             raise await self._died() from error
+        except asyncio.CancelledError:  # half an exchange: nothing after it could be told apart
+            await self._stop()
+            raise
         return self._result(answer)
 
     async def _send(self, message: dict[str, Any]) -> None:

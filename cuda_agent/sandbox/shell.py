@@ -288,7 +288,12 @@ class Shell:
             "HOME": "/tmp",
             "USER": "sandbox",
         }
-        values |= {"LANG": "C.UTF-8", "TERM": "dumb", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_AGENT_PACKAGE": str(view.PACKAGE.parent)}
+        values |= {
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUDA_AGENT_PACKAGE": str(view.PACKAGE.parent),
+        }
         values |= {name: str(_socket_place(name)) for name in self._sockets}
         return values | self._environment
 
