@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 from cuda_agent.config import DatasetExecution, DatasetScience
@@ -18,6 +19,7 @@ from cuda_agent.problems.compose import compose
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.split import can_split, split
 from cuda_agent.problems.vet import Vetter
+from cuda_agent.sandbox.forkserver import ForkServer
 
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
@@ -32,19 +34,24 @@ async def generate(
     evaluation: Sequence[str] = (),
     lease: Lease | None = None,
     threads: int = 0,
+    server: ForkServer | None = None,
 ) -> list[VettedProblem]:
     """All vetted candidates in order of position, accepted ones with their side of the split.
 
-    `on_result` sees each newly vetted candidate once, in order of position, before sides are known (`split` None).
+    `lease`, `threads` and `server` are those of `Vetter`. `on_result` sees each newly vetted candidate once, in order of
+    position, before sides are known (`split` None).
 
     Raises:
         ProblemError: the settings yield too few problems; the message counts the rules that refused.
         SandboxError: the host cannot run candidates.
     """
     run = _Run(science, on_result, {problem.position: problem for problem in done})
+    candidates = run.unvetted()
     if not run.finished():
-        async with Vetter(science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads) as vetter:
-            await _vet_until_finished(run, vetter, enumerate(compose(science)), execution.workers)
+        async with Vetter(
+            science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads, server=server
+        ) as vetter:
+            await _vet_until_finished(run, vetter, candidates, execution.workers)
     return run.with_sides()
 
 
@@ -52,9 +59,10 @@ async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[
     pending: set[asyncio.Task[VettedProblem]] = set()
     try:
         while not run.finished():
-            while len(pending) < min(workers, run.missing() - run.waiting_accepted()):
-                position, problem = run.next_unvetted(candidates)
+            for position, problem in islice(candidates, run.wanted_at_once(workers) - len(pending)):
                 pending.add(asyncio.create_task(vetter.vet(position, problem)))
+            if not pending:
+                raise ProblemError(run.shortage())
             completed, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in completed:
                 run.add(task.result())
@@ -77,35 +85,45 @@ class _Run:
         self._advance()
 
     def finished(self) -> bool:
+        """Whether enough are accepted."""
         return self._accepted >= self._science.count
 
     def missing(self) -> int:
+        """Accepted problems still wanted."""
         return self._science.count - self._accepted
 
-    def waiting_accepted(self) -> int:
-        """Accepted out of order; capped so that one more candidate can always start."""
-        return min(sum(problem.accepted for problem in self._waiting.values()), self.missing() - 1)
+    def wanted_at_once(self, workers: int) -> int:
+        """Candidates that may be under way: no more than can still be needed, at least one."""
+        ahead = sum(problem.accepted for problem in self._waiting.values())
+        return max(1, min(workers, self.missing() - ahead))
 
-    def next_unvetted(self, candidates: Iterator[tuple[int, Problem]]) -> tuple[int, Problem]:
-        """The next candidate that was not vetted in an earlier run.
+    def unvetted(self) -> Iterator[tuple[int, Problem]]:
+        """The candidates that were not vetted before, as far as patience reaches.
 
         Raises:
-            ProblemError: there are none left, or too many were refused.
+            ProblemError: at once, where a stored candidate has another text than the settings give.
         """
-        for position, problem in candidates:
-            if position >= 100 + PATIENCE * self._science.count:
-                break
-            known = self._done.get(position)
-            if known is None:
-                return position, problem
-            if known.code != problem.code:
-                raise ProblemError(f"stored candidate {position} has another text; start a new dataset for changed settings")
-        raise ProblemError(
+        bound = 100 + PATIENCE * self._science.count
+        known = max(self._done, default=-1) + 1
+        candidates = enumerate(islice(compose(self._science), bound))
+        first = [(position, problem) for position, problem in islice(candidates, known) if not self._is_done(position, problem)]
+        return chain(first, candidates)
+
+    def _is_done(self, position: int, problem: Problem) -> bool:
+        stored = self._done.get(position)
+        if stored is not None and stored.code != problem.code:
+            raise ProblemError(f"stored candidate {position} has another text; start a new dataset for changed settings")
+        return stored is not None
+
+    def shortage(self) -> str:
+        """What to say when the candidates have run out."""
+        return (
             f"only {self._accepted} of {self._science.count} problems were accepted; refused by rule: {self._tally()}; "
             "widen families, operator_mix or the eager time window"
         )
 
     def add(self, result: VettedProblem) -> None:
+        """Take in a result; it counts once all earlier positions have."""
         self._waiting[result.position] = result
         self._advance()
 
@@ -124,7 +142,7 @@ class _Run:
                 result = self._last_allows_split(self._waiting.pop(position))
                 self._on_result(result)
             elif position in self._done:
-                result = self._done[position].on_side(None)
+                result = self._last_allows_split(self._done[position].on_side(None))
             else:
                 return
             self._counted.append(result)

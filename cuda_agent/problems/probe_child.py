@@ -78,11 +78,10 @@ class Probe:
         draw = getattr(module, inputs_name)
         model = _build(module, seed)
         first, second = _draw(draw, seed + 1), _draw(draw, seed + 2)
-        before = _clone(first)
         answer, other = _answer(model, first), _answer(model, second)
         facts = _describe(answer) | {
             "deterministic": all(_equal(answer, again) for again in _repeats(module, draw, model, first, seed)),
-            "mutates_inputs": not _equal(_tensors(before), _tensors(first)),
+            "mutates_inputs": _mutates(model, first),
             "varies": _varies(answer, other),
             "dead_inputs": _dead_inputs(model, first, second, answer),
             "trivial": _trivial(answer, other, first),
@@ -129,7 +128,8 @@ def _draw(draw: Callable[[], Any], seed: int) -> list[Any]:
 
 
 def _answer(model: Callable[..., Any], inputs: list[Any]) -> Outputs:
-    outputs = [output.clone() for output in _tensors(model(*inputs))]
+    """Outputs on copies of the inputs, so that a forward that writes into them spoils nothing."""
+    outputs = [output.clone() for output in _tensors(model(*_clone(inputs)))]
     if not outputs:
         raise TypeError("forward returned no tensor")
     return outputs
@@ -168,6 +168,12 @@ def _repeats(
     torch.manual_seed(seed + 12_345)
     yield _answer(model, first)
     yield _answer(_build(module, seed), _draw(draw, seed + 1))
+
+
+def _mutates(model: torch.nn.Module, inputs: list[Any]) -> bool:
+    used = _clone(inputs)
+    model(*used)
+    return not _equal(_tensors(inputs), _tensors(used))
 
 
 def _describe(answer: Outputs) -> Facts:

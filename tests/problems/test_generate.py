@@ -1,5 +1,6 @@
 """Generation with real children and two operators' worth of compilation; resumption without any."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.generate import generate
 from cuda_agent.problems.problem import VettedProblem
+from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 SMALL = DatasetScience(count=3, held_out=1, eager_ms_min=0.001, eager_ms_max=500.0, seed=7)
 
 
@@ -21,9 +24,9 @@ def accepted(science: DatasetScience, count: int) -> list[VettedProblem]:
     return found
 
 
-async def test_a_set_is_made_in_order_and_split() -> None:
+async def test_a_set_is_made_in_order_and_split(warm: ForkServer) -> None:
     seen: list[VettedProblem] = []
-    made = await generate(SMALL, DatasetExecution(workers=2), cache_dir=cache_folder(), on_result=seen.append)
+    made = await generate(SMALL, DatasetExecution(), cache_dir=cache_folder(), on_result=seen.append, server=warm)
     assert [problem.position for problem in seen] == [problem.position for problem in made] == list(range(len(made)))
     assert sorted(problem.split for problem in made if problem.accepted) == ["held_out", "train", "train"]
     assert all(problem.split is None for problem in seen)
@@ -37,20 +40,31 @@ async def test_a_finished_run_is_taken_up_without_any_child(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_resumed_run_vets_only_what_is_missing() -> None:
+async def test_a_resumed_run_vets_only_what_is_missing(warm: ForkServer) -> None:
     done, seen = accepted(SMALL, 3), []
-    resumed = await generate(SMALL, DatasetExecution(), cache_dir=cache_folder(), on_result=seen.append, done=done[:2])
-    assert [problem.position for problem in resumed][:3] == [0, 1, 2]
-    assert [problem.position for problem in seen] == list(range(2, len(resumed)))
+    without_first = [done[1].on_side("train"), done[2]]
+    resumed = await generate(
+        SMALL, DatasetExecution(), cache_dir=cache_folder(), on_result=seen.append, done=without_first, server=warm
+    )
+    assert [problem.position for problem in resumed] == [0, 1, 2]
+    assert [problem.position for problem in seen] == [0]
 
 
 async def test_stored_candidates_of_other_settings_are_refused(tmp_path: Path) -> None:
     other = accepted(SMALL.model_copy(update={"seed": 8}), 2)
     with pytest.raises(ProblemError, match="another text"):
-        await generate(SMALL, DatasetExecution(), cache_dir=cache_folder(), on_result=lambda _: None, done=other)
+        await generate(SMALL, DatasetExecution(), cache_dir=tmp_path, on_result=pytest.fail, done=other)
 
 
-async def test_impossible_settings_end_with_a_tally() -> None:
+async def test_impossible_settings_end_with_a_tally(warm: ForkServer) -> None:
     nothing = DatasetScience(count=2, families=("matmul",), operator_mix={1: 1.0}, eager_ms_min=0.05, eager_ms_max=0.0501)
-    with pytest.raises(ProblemError, match="0 of 2 .* eager_time 4"):
-        await generate(nothing, DatasetExecution(), cache_dir=cache_folder(), on_result=lambda _: None)
+    with pytest.raises(ProblemError, match=r"0 of 2 .* eager_time 4"):
+        await generate(nothing, DatasetExecution(), cache_dir=cache_folder(), on_result=lambda _: None, server=warm)
+
+
+async def test_a_last_problem_that_forbids_an_exact_split_is_refused(tmp_path: Path) -> None:
+    first, second, third, fourth = accepted(SMALL, 4)
+    twins = [replace(first, ops=("a", "b")), replace(second, ops=("b", "a")), replace(third, ops=("a", "b")), fourth]
+    made = await generate(SMALL, DatasetExecution(), cache_dir=tmp_path, on_result=pytest.fail, done=twins)
+    assert [problem.rule for problem in made] == [None, None, "split", None]
+    assert [problem.split for problem in made] == ["train", "train", None, "held_out"]

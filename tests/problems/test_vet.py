@@ -11,17 +11,18 @@ from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.judge import inductor
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.vet import Vetter
+from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
 from tests.problems.texts import text
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 SCIENCE = DatasetScience(count=8, eager_ms_min=0.0, eager_ms_max=50.0)
 EXECUTION = DatasetExecution(workers=1, candidate_seconds=45.0, candidate_memory_mb=1_500)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def vetter() -> AsyncIterator[Vetter]:
-    async with Vetter(SCIENCE, EXECUTION, cache_dir=cache_folder()) as started:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def vetter(warm: ForkServer) -> AsyncIterator[Vetter]:
+    async with Vetter(SCIENCE, EXECUTION, cache_dir=cache_folder(), server=warm) as started:
         yield started
 
 
@@ -83,30 +84,35 @@ async def test_a_crash_refuses_that_candidate_only(vetter: Vetter, kind: str, bo
     assert (await verdict(vetter, text("x = x.clone()"))).rule == "not_trivial"
 
 
-async def test_a_hang_is_cut_off(vetter: Vetter) -> None:
-    short = DatasetExecution(workers=1, candidate_seconds=1.0)
-    async with Vetter(SCIENCE, short, cache_dir=cache_folder()) as impatient:
-        bad = await verdict(impatient, text("while True: pass"))
+async def test_a_hang_is_cut_off(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetter, "_execution", DatasetExecution(workers=1, candidate_seconds=1.0))
+    bad = await verdict(vetter, text("while True: pass"))
     assert (bad.rule, bad.facts["failure"]) == ("runs_eager", "timeout")
 
 
 async def test_printing_and_grabbing_the_output_disturb_nothing(vetter: Vetter) -> None:
-    noisy = text("print('{}' * 10000)\nimport os\nos.write(1, b'x' * 100000)\nx = x.clone()")
+    noisy = text("print('{}' * 10000)\nimport os\nos.write(1, b'x' * 10000)\nx = x.clone()")
     assert (await verdict(vetter, noisy)).rule == "not_trivial"
 
 
-async def test_what_only_torch_compile_refuses_is_named(vetter: Vetter) -> None:
-    head = "@torch._dynamo.disable\ndef f(x): return torch.tanh(x)\n@torch.compile(fullgraph=True)\ndef g(x): return f(x)"
-    body = "x = torch.tanh(x) if not torch.compiler.is_compiling() else torch.sin(x)"
+async def test_a_difference_under_torch_compile_is_seen(vetter: Vetter) -> None:
+    body = "x = torch.sin(x) if torch.compiler.is_compiling() else torch.tanh(x)"
     assert (await verdict(vetter, text(body))).rule == "compiled_agrees"
-    assert head
 
 
-async def test_outside_the_window_is_refused_before_compiling(vetter: Vetter) -> None:
-    narrow = DatasetScience(count=8, eager_ms_min=40.0, eager_ms_max=50.0)
-    vetter._science, kept = narrow, vetter._science
-    try:
-        fast = await verdict(vetter, text("x = torch.tanh(x)"))
-    finally:
-        vetter._science = kept
+async def test_what_torch_compile_refuses_is_named_and_tampering_ends_with_a_fresh_child(
+    vetter: Vetter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vetter, "_fresh", True)
+    broken = text(
+        "x = torch.sinh(x)", head="import torch._inductor.config as c\nc.cpp.cxx = ('no-such-compiler',)\nimport torch.nn as nn"
+    )
+    bad = await verdict(vetter, broken)
+    assert bad.rule == "runs_compiled" and bad.eager_ms is not None
+    assert (await verdict(vetter, text("x = torch.cosh(x)"))).accepted
+
+
+async def test_outside_the_window_is_refused_before_compiling(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetter, "_science", DatasetScience(count=8, eager_ms_min=40.0, eager_ms_max=50.0))
+    fast = await verdict(vetter, text("x = torch.tanh(x)"))
     assert fast.rule == "eager_time" and "compile_seconds" not in fast.facts
