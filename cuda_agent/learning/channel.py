@@ -4,6 +4,7 @@ Only the first process of a run has one. A parent that disappears ends the proce
 step: nobody would collect the result, and everything that is saved is saved atomically.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -52,12 +53,9 @@ class Channel:
 
     def _read(self) -> None:
         assert self._socket is not None
-        try:
-            with self._socket.makefile("rb") as lines:
-                for line in lines:
-                    self._commands.put(json.loads(line))
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
+            for line in lines:
+                self._commands.put(json.loads(line))
         if not self._closing:
             os._exit(PARENT_GONE)
 
@@ -77,4 +75,6 @@ class Channel:
         """Part without being taken for an orphan."""
         self._closing = True
         if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # close() alone would wait for the reader's end of the file
             self._socket.close()

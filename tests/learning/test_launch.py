@@ -101,6 +101,7 @@ async def test_a_batch_job_on_two_processes_writes_its_output(policy: Path, tmp_
     assert set(finished.saved.sha256) == {"critic"}
 
 
+@pytest.mark.slow
 async def test_a_process_that_cannot_start_is_an_error_with_its_log(tmp_path: Path) -> None:
     async with Trainer() as trainer:
         await trainer.start(PpoJob(actor=tmp_path, execution=ON_CPU.model_copy(update={"accelerate_config": "/none.yaml"})))
