@@ -102,3 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     return asyncio.run(judge_workspaces(options.workspace, options.backend, options.problem, options.json))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

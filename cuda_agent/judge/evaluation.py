@@ -330,5 +330,5 @@ def _run_fault(failure: ChildFailed) -> Rejected:
         return Rejected("timeout", None, failure.detail)
     if failure.kind == "exception":
         return Rejected("runtime_error", failure.name[:60] or None, _own_lines(failure))
-    output = failure.trace.strip()[-500:]
+    output = failure.trace.strip()[-500:] if failure.kind == "crash" else ""
     return Rejected("runtime_error", failure.kind, failure.detail + (f"; it printed: {output}" if output else ""))
