@@ -22,7 +22,8 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments: install its venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@command -v g++ >/dev/null || { echo "g++ is missing, and kernels are compiled with it: install it (Debian: apt-get install g++)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[dev]"
+	@echo "installing $(TORCH) and the other packages into $(VENV): 1.4 GB without CUDA, some minutes …"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)" -e ".[dev]"
 	@touch $@
 
 quickstart: setup ## run the whole loop on this machine and print the report (FILE=… for another campaign)
