@@ -42,6 +42,7 @@ class Actor(nn.Module):
     def __init__(self, lm: PreTrainedModel) -> None:
         super().__init__()
         self.lm = lm
+        self._no_split_modules = lm._no_split_modules  # what FSDP wraps by default
 
     def forward(self, token_id: Tensor, source: Tensor, target: Tensor, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
         """Log-probs [n] of the n policy tokens, and with `entropy` that of their distributions [n].
@@ -69,6 +70,7 @@ class Critic(nn.Module):
     def __init__(self, backbone: PreTrainedModel) -> None:
         super().__init__()
         self.backbone = backbone
+        self._no_split_modules = backbone._no_split_modules
         self.value_head = nn.Linear(backbone.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.value_head.weight)  # V = 0 everywhere at first, whatever the backbone says
         nn.init.zeros_(self.value_head.bias)

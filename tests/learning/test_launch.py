@@ -4,19 +4,26 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from cuda_agent.config import CriticScience, PpoScience, TrainExecution
 from cuda_agent.errors import LearningError
+from cuda_agent.learning.actor_critic import train_critic
 from cuda_agent.learning.episodes import EpisodeTensors, write_episodes
 from cuda_agent.learning.job import CriticJob, PpoJob
 from cuda_agent.learning.launch import Trainer, launch_command, launch_environment, run_job
 from cuda_agent.learning.models import load_actor
+from cuda_agent.learning.session import Session
 
 Bandit = Callable[[int], list[EpisodeTensors]]
 ON_CPU = TrainExecution(device="cpu", timeout_seconds=120)
@@ -86,19 +93,31 @@ async def test_ppo_steps_saves_and_then_dies_of_a_kill(policy: Path, tmp_path: P
 
 
 @pytest.mark.slow
-async def test_a_batch_job_on_two_processes_writes_its_output(policy: Path, tmp_path: Path, file: Path) -> None:
+async def test_two_processes_train_as_one_does(policy: Path, tmp_path: Path, bandit: Bandit) -> None:
+    long = [replace(e, **{n: np.tile(getattr(e, n), 30) for n in ("token_id", "logprob", "mask")}) for e in bandit(7)]
+    write_episodes(tmp_path / "long.npz", long)  # 210 tokens each: every optimiser step has several micro-batches
     job = CriticJob(
         actor=policy,
-        episodes=file,
+        episodes=tmp_path / "long.npz",
         output=tmp_path / "out",
         science=CriticScience(epochs=2, batch=4, rate=1e-2),
-        execution=ON_CPU.model_copy(update={"processes": 2}),
+        execution=ON_CPU.model_copy(update={"processes": 2, "micro_tokens": 256}),
     )
     finished = await run_job(job)
-    assert list(finished.metrics) == [1, 2]
-    assert finished.metrics[2]["explained_variance"] is not None
     assert (tmp_path / "out" / "critic" / "value_head.safetensors").is_file()
     assert set(finished.saved.sha256) == {"critic"}
+
+    alone: dict[int, dict[str, float]] = {}
+
+    class Heard:
+        def send(self, event: str, **fields: Any) -> None:
+            if event == "metrics":
+                alone[fields["step"]] = fields["metrics"]
+
+    train_critic(Session(job), job, Heard())  # type: ignore[arg-type]
+    for step, metrics in alone.items():
+        for name in ("critic_loss", "critic_grad_norm", "explained_variance", "mean_value", "tokens"):
+            assert finished.metrics[step][name] == pytest.approx(metrics[name], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -133,3 +152,9 @@ async def test_cancelling_ends_the_group(policy: Path) -> None:
 async def test_asking_before_starting_is_an_error() -> None:
     with pytest.raises(LearningError, match="call start first"):
         await Trainer().ready()
+
+
+def test_the_parent_side_imports_no_torch() -> None:
+    modules = "launch, job, episodes, rft, checkpoint, meter, channel"
+    code = f"import sys; from cuda_agent.learning import {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
