@@ -1,16 +1,19 @@
 """The held-out split: by operator sequence, so that evaluation never asks for a composition that training has seen.
 
 Invariants: no sequence, nor any permutation of one, stands on both sides; exactly `held_out` problems are held out; the
-same problems, count and seed give the same sides.
+same problems, count and seed give the same sides. Groups with an operator that few others have are held out last, so
+that evaluation asks for new compositions of operators that training knows, where the counts allow.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
 from cuda_agent.errors import ProblemError
 
 Side = Literal["train", "held_out"]
+RARE = 3  # groups with an operator, below which they are kept for training if possible
 
 
 def split(sequences: Sequence[tuple[str, ...]], held_out: int, seed: int) -> list[Side]:
@@ -24,6 +27,8 @@ def split(sequences: Sequence[tuple[str, ...]], held_out: int, seed: int) -> lis
         groups.setdefault(tuple(sorted(sequence)), []).append(position)
     order = sorted(groups)
     random.Random(f"split:{seed}").shuffle(order)
+    groups_with = Counter(name for key in groups for name in set(key))
+    order.sort(key=lambda key: any(groups_with[name] < RARE for name in key))
     chosen = _exact_sum([len(groups[key]) for key in order], held_out)
     if chosen is None:
         raise ProblemError(

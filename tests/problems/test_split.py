@@ -42,3 +42,8 @@ def test_another_seed_holds_out_others() -> None:
 def test_permutations_stay_together() -> None:
     sides = split([("a", "b"), ("b", "a"), ("c",), ("d",)], 2, 0)
     assert sides[0] == sides[1]
+
+
+def test_the_only_problem_with_an_operator_stays_in_training() -> None:
+    sequences = [("a", "b"), ("a", "c"), ("b", "c"), ("a",), ("b",), ("c",), ("rare", "a")]
+    assert all(split(sequences, 3, seed)[6] == "train" for seed in range(20))
