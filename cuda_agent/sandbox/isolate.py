@@ -12,7 +12,7 @@ from pathlib import Path
 from cuda_agent.sandbox import kernel, view
 from cuda_agent.sandbox.limits import Bind, Limits
 
-_BASE = "/proc"  # the new root is assembled over a folder that no bind is taken from
+_BASE = "/sys"  # the new root is assembled over a folder that no bind is taken from
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Abilities:
     namespaces: bool
     pid_namespace: bool
     own_uid: bool
+    returns: bool  # the server may come back from unshare(CLONE_NEWPID); an ordinary user's may not
 
 
 def enter_view(limits: Limits, binds: tuple[Bind, ...], uid: int | None) -> None:
@@ -41,11 +42,12 @@ def enter_view(limits: Limits, binds: tuple[Bind, ...], uid: int | None) -> None
     kernel.mount("none", _BASE, None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)
     os.chdir(_BASE)
     kernel.pivot_root_here()
-    kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.sethostname("sandbox")
 
 
 def _private_folders(limits: Limits) -> None:
+    # Before the old root goes: an ordinary user may mount proc only where a whole one is in sight.
+    kernel.mount("proc", _BASE + "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount("tmpfs", _BASE + "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=1777,size={limits.file_mb}m")
     kernel.mount("tmpfs", _BASE + "/dev", "tmpfs", kernel.MS_NOSUID, "mode=755,size=64k")
     for name in view.DEVICES:

@@ -35,7 +35,8 @@ def probe() -> SandboxReport:
 
 
 def _environment() -> dict[str, str]:
-    return {"PYTHONPATH": str(PACKAGE.parent), "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+    # A thread of numpy's would forbid the change of user namespace.
+    return {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(PACKAGE.parent), "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
 
 
 def find_missing() -> list[str]:

@@ -36,7 +36,7 @@ class Server:
         self.by_pid: dict[int, int] = {}
         self.uids: dict[int, int] = {}
         self.spawned = 0
-        self.pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if abilities.pid_namespace else -1
+        self.pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if abilities.returns else -1
 
     def loop(self) -> None:
         """Serve until the client closes its end, then kill every child."""
@@ -79,12 +79,14 @@ class Server:
         """Fork a child for this request."""
         self.spawned += 1
         uid = view.pick_uid(os.getpid() * 4099 + self.spawned * 7) if self.abilities.own_uid else None
-        if self.abilities.pid_namespace:
+        if self.abilities.returns:
             kernel.unshare(kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
+            if self.abilities.pid_namespace and not self.abilities.returns:
+                _step_between()
             _child(request, descriptors, self.abilities, uid)
-        if self.abilities.pid_namespace:
+        if self.abilities.returns:
             kernel.setns(self.pid_namespace, kernel.CLONE_NEWPID)
         self.by_id[request["id"]], self.by_pid[pid] = pid, request["id"]
         if uid is not None and not self.abilities.pid_namespace:
@@ -103,6 +105,17 @@ class Server:
                 self.by_id.pop(child, None)
                 with contextlib.suppress(OSError):  # a client that is gone is noticed by the loop
                     self.control.send(json.dumps({"id": child, "exit": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _step_between() -> None:
+    """Return in the first process of a new pid namespace; this one stays behind and relays its end."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.unshare(kernel.CLONE_NEWPID)
+    pid = os.fork()
+    if pid:
+        os.closerange(SOCKET, 1_024)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
 
 
 def _child(request: dict[str, Any], descriptors: list[int], abilities: isolate.Abilities, uid: int | None) -> None:
@@ -203,7 +216,15 @@ def find_abilities() -> isolate.Abilities:
         namespaces=pids and _works(_enter_as_first_process),
         pid_namespace=pids,
         own_uid=root and _works(lambda: isolate.drop_privileges(uid)),
+        returns=pids and _works(_enter_and_return),
     )
+
+
+def _enter_and_return() -> None:
+    """Whether this process may come back to its own pid namespace."""
+    descriptor = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    kernel.unshare(kernel.CLONE_NEWPID)
+    kernel.setns(descriptor, kernel.CLONE_NEWPID)
 
 
 def _enter_as_first_process() -> None:
