@@ -137,9 +137,12 @@ def build_module(payload: dict[str, Any]) -> dict[str, Any]:
     """Entry for the fork server: compile the submission's sources in a clean tree; `binary` is None when that fails."""
     from cuda_agent.judge.build import Manifest, build
 
+    manifest = Manifest.read(Path(payload["manifest"]))
     _write(payload["files"])
+    header = "binding_registry.h"  # published bindings include it as "../binding_registry.h"
+    (WORK / header).write_bytes((Path(manifest.folder) / header).read_bytes())
     output = WORK / "module.so"
-    result = build(WORK, output, Manifest.read(Path(payload["manifest"])), payload["timeout"], fast_math=payload["fast_math"])
+    result = build(WORK, output, manifest, payload["timeout"], fast_math=payload["fast_math"])
     return {"binary": output.read_bytes() if result.output else None, "message": result.message}
 
 

@@ -1,7 +1,10 @@
 """What is judged and what the judge says: `Submission` and `Verdict`, immutable, in the form of the judge's contract."""
 
+import errno
 import hashlib
 import math
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -61,11 +64,11 @@ class Submission:
         illegal = ""
         for path in _candidates(folder):
             name = path.relative_to(folder).as_posix()
-            fault = _fault(path)
+            content, fault = _read(path)
             if fault:
                 illegal = illegal or f"{name}: {fault}"
             else:
-                files[name] = path.read_bytes().decode("utf-8", "surrogateescape")
+                files[name] = content.decode("utf-8", "surrogateescape")
         return cls(files, illegal)
 
     def fault(self, backend: str) -> str:
@@ -98,16 +101,19 @@ def _candidates(folder: Path) -> list[Path]:
     return [path for path in paths if "__pycache__" not in path.parts][: MAX_FILES + 1]
 
 
-def _fault(path: Path) -> str:
-    if path.is_symlink():
-        return "links are not taken"
-    if not path.is_file():
-        return "not a plain file"
-    if path.stat().st_size > MAX_BYTES:
-        return f"larger than {MAX_BYTES} bytes"
-    if b"\0" in path.read_bytes():
-        return "binary files are not taken"
-    return ""
+def _read(path: Path) -> tuple[bytes, str]:
+    """A file's content, or why it is not taken; a link put there meanwhile is not followed, and a pipe not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return b"", "links are not taken" if error.errno == errno.ELOOP else f"cannot be read ({error.strerror})"
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b"", "not a plain file"
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        return b"", f"larger than {MAX_BYTES} bytes"
+    return (b"", "binary files are not taken") if b"\0" in content else (content, "")
 
 
 @dataclass(frozen=True)
