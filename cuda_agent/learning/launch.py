@@ -114,6 +114,7 @@ class Trainer:
         self._folder: Path | None = None
         self._timeout = 0.0
         self._ready: Event | None = None
+        self._loading = asyncio.Lock()
         self._serving = False  # whether the process listens for commands
         self._serving_kind = False
 

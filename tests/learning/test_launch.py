@@ -77,7 +77,7 @@ async def test_ppo_steps_saves_and_then_dies_of_a_kill(policy: Path, tmp_path: P
         before = time.monotonic()
         await trainer.start(PpoJob(actor=policy, execution=ON_CPU, science=PpoScience(actor_rate=1e-3, minibatch=4)))
         assert time.monotonic() - before < 1.0  # the launch overlaps with what comes next
-        metrics = await trainer.step(file, 1)
+        _, metrics = await asyncio.gather(trainer.ready(), trainer.step(file, 1))  # both wait for the same event
         assert metrics["mean_reward"] == 0.0 and metrics["updates"] == 2 and metrics["tokens_per_second"] > 0
         saved = await trainer.save(tmp_path / "step1")
         assert set(saved.sha256) == {"actor", "critic", "state"}
