@@ -92,7 +92,7 @@ class Child:
             raise ChildFailed("crash", f"the process ended or broke the protocol while {method} ran") from error
 
     def hasten(self) -> None:
-        """Let all threads that the child has by now go before other work of the machine, where the host allows that."""
+        """Give the threads that the child has by now a core each, and priority over other work, where the host allows that."""
         self._server._tell("hasten", self._number)
 
     def kill(self) -> None:

@@ -105,6 +105,10 @@ class Counter:
         Path("/tmp/mine").write_text("x")
         return os.listdir("/tmp")
 
+    def nice(self, payload: dict[str, Any]) -> int:
+        """Priority of this process."""
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
     def die(self, payload: dict[str, Any]) -> None:
         """Crash."""
         os.kill(os.getpid(), signal.SIGSEGV)
