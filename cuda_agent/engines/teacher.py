@@ -32,57 +32,59 @@ PASSED = "[PASS] verify success"
 ATTEMPTS = 3  # kernels the engine writes before it gives up
 ROW_LIMIT = 8192  # floats in a row buffer
 
-# One line per statement. EACH, SUM and MAX are loops over a row; ROW is a loop over the rows where each operator passes over
-# the whole tensor (see HEADER and PASS_ROW). Branch-free forms, because g++ does not
-# vectorise a loop with both a branch and a call while floating-point traps and errno count.
+# One line per statement. An elementwise statement acts on `a`, one number of the row, inside a loop that OPEN begins and CLOSE
+# ends, so that a chain of them stays in registers; a reduction closes that loop, works on the row `v`, and opens it again.
+# STEP is empty in fused kernels; with one pass per operator it ends a pass over the tensor and begins the next. The forms have
+# no branches (relu is half of a + |a|): g++ does not vectorise a loop with both a branch and a call. powf(..., 0.5f) becomes the
+# square root instruction, sqrtf in a loop would not, because of errno.
 LINES: Mapping[str, str] = {
-    "x = torch.relu(x)": "ROW { EACH v[i] = v[i] > 0 ? v[i] : 0; }",
-    "x = torch.sigmoid(x)": "ROW { EACH v[i] = 1 / (1 + expf(-v[i])); }",
-    "x = torch.tanh(x)": "ROW { EACH v[i] = 1 - 2 / (1 + expf(2 * v[i])); }",
-    "x = nn.functional.silu(x)": "ROW { EACH v[i] = v[i] / (1 + expf(-v[i])); }",
-    'x = nn.functional.gelu(x, approximate="tanh")': (
-        "ROW { EACH v[i] = v[i] / (1 + expf(-1.5957691f * (v[i] + 0.044715f * v[i] * v[i] * v[i]))); }"
-    ),
-    "x = nn.functional.leaky_relu(x, negative_slope=0.1)": "ROW { EACH v[i] = 0.55f * v[i] + 0.45f * fabsf(v[i]); }",
-    "x = nn.functional.elu(x)": "ROW { EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + expf(0.5f * (v[i] - fabsf(v[i]))) - 1; }",
-    "x = nn.functional.softplus(x)": "ROW { EACH v[i] = 0.5f * (v[i] + fabsf(v[i])) + logf(1 + expf(-fabsf(v[i]))); }",
-    "x = nn.functional.softsign(x)": "ROW { EACH v[i] = v[i] / (1 + fabsf(v[i])); }",
-    "x = torch.clamp(x, min=-0.5, max=1.5)": (
-        "ROW { EACH v[i] = v[i] > -0.5f ? v[i] : -0.5f; EACH v[i] = v[i] < 1.5f ? v[i] : 1.5f; }"
-    ),
-    "x = nn.functional.hardtanh(x)": "ROW { EACH v[i] = v[i] > -1 ? v[i] : -1; EACH v[i] = v[i] < 1 ? v[i] : 1; }",
-    "x = nn.functional.hardsigmoid(x)": "ROW { EACH v[i] = (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12; }",
-    "x = nn.functional.hardswish(x)": "ROW { EACH v[i] *= (fabsf(v[i] + 3) - fabsf(v[i] - 3) + 6) / 12; }",
-    "x = torch.abs(x)": "ROW { EACH v[i] = fabsf(v[i]); }",
-    "x = torch.square(x)": "ROW { EACH v[i] = v[i] * v[i]; }",
-    "x = torch.neg(x)": "ROW { EACH v[i] = -v[i]; }",
-    "x = torch.exp(torch.clamp(x, max=3.0))": "ROW { EACH v[i] = v[i] < 3 ? v[i] : 3; EACH v[i] = expf(v[i]); }",
-    "x = torch.sqrt(torch.abs(x))": "ROW { EACH v[i] = sqrtf(fabsf(v[i])); }",
-    "x = torch.sin(x)": "ROW { EACH v[i] = sinf(v[i]); }",
-    "x = x * 0.5": "ROW { EACH v[i] = v[i] * 0.5f; }",
-    "x = x + 1.0": "ROW { EACH v[i] = v[i] + 1; }",
+    "x = torch.relu(x)": "STEP a = 0.5f * (a + fabsf(a));",
+    "x = torch.sigmoid(x)": "STEP a = 1 / (1 + expf(-a));",
+    "x = torch.tanh(x)": "STEP a = 1 - 2 / (1 + expf(2 * a));",
+    "x = nn.functional.silu(x)": "STEP a = a / (1 + expf(-a));",
+    'x = nn.functional.gelu(x, approximate="tanh")': "STEP a = a / (1 + expf(-1.5957691f * (a + 0.044715f * a * a * a)));",
+    "x = nn.functional.leaky_relu(x, negative_slope=0.1)": "STEP a = 0.55f * a + 0.45f * fabsf(a);",
+    "x = nn.functional.elu(x)": "STEP a = 0.5f * (a + fabsf(a)) + expf(0.5f * (a - fabsf(a))) - 1;",
+    "x = nn.functional.softplus(x)": "STEP a = 0.5f * (a + fabsf(a)) + logf(1 + expf(-fabsf(a)));",
+    "x = nn.functional.softsign(x)": "STEP a = a / (1 + fabsf(a));",
+    "x = torch.clamp(x, min=-0.5, max=1.5)": "STEP a = 0.5f * (fabsf(a + 0.5f) - fabsf(a - 1.5f) + 1);",
+    "x = nn.functional.hardtanh(x)": "STEP a = 0.5f * (fabsf(a + 1) - fabsf(a - 1));",
+    "x = nn.functional.hardsigmoid(x)": "STEP a = (fabsf(a + 3) - fabsf(a - 3) + 6) * (1 / 12.0f);",
+    "x = nn.functional.hardswish(x)": "STEP a *= (fabsf(a + 3) - fabsf(a - 3) + 6) * (1 / 12.0f);",
+    "x = torch.abs(x)": "STEP a = fabsf(a);",
+    "x = torch.square(x)": "STEP a = a * a;",
+    "x = torch.neg(x)": "STEP a = -a;",
+    "x = torch.exp(torch.clamp(x, max=3.0))": "STEP a = expf(0.5f * (a + 3 - fabsf(a - 3)));",
+    "x = torch.sqrt(torch.abs(x))": "STEP a = powf(fabsf(a), 0.5f);",
+    "x = torch.sin(x)": "STEP a = sinf(a);",
+    "x = x * 0.5": "STEP a = a * 0.5f;",
+    "x = x + 1.0": "STEP a = a + 1;",
     "x = torch.softmax(x, dim=-1)": (
-        "ROW { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; EACH v[i] = expf(v[i] - m); SUM s += v[i]; EACH v[i] /= s; }"
+        "STEP CLOSE { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; EACH v[i] = expf(v[i] - m); SUM s += v[i]; s ="
+        " 1 / s; EACH v[i] *= s; } OPEN"
     ),
     "x = torch.log_softmax(x, dim=-1)": (
-        "ROW { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; SUM s += expf(v[i] - m); m += logf(s); EACH v[i] -= m; }"
+        "STEP CLOSE { float m = v[0], s = 0; MAX m = v[i] > m ? v[i] : m; SUM s += expf(v[i] - m); m += logf(s); EACH"
+        " v[i] -= m; } OPEN"
     ),
     "x = nn.functional.layer_norm(x, x.shape[-1:])": (
-        "ROW { float m, s = 0; SUM s += v[i]; m = s / n; s = 0; SUM s += (v[i] - m) * (v[i] - m); s = sqrtf(s / n +"
-        " 1e-5f); EACH v[i] = (v[i] - m) / s; }"
+        "STEP CLOSE { float m, s = 0; SUM s += v[i]; m = s / n; s = 0; SUM s += (v[i] - m) * (v[i] - m); s = 1 / sqrtf(s"
+        " / n + 1e-5f); EACH v[i] = (v[i] - m) * s; } OPEN"
     ),
     "x = nn.functional.normalize(x, dim=-1)": (
-        "ROW { float s = 0; SUM s += v[i] * v[i]; s = sqrtf(s); s = s > 1e-12f ? s : 1e-12f; EACH v[i] /= s; }"
+        "STEP CLOSE { float s = 0; SUM s += v[i] * v[i]; s = sqrtf(s); s = 1 / (s > 1e-12f ? s : 1e-12f); EACH v[i] *= s; } OPEN"
     ),
-    "x = torch.sum(x, dim=-1, keepdim=True)": "ROW { float s = 0; SUM s += v[i]; v[0] = s; n = 1; }",
-    "x = torch.mean(x, dim=-1, keepdim=True)": "ROW { float s = 0; SUM s += v[i]; v[0] = s / n; n = 1; }",
-    "x = torch.amax(x, dim=-1, keepdim=True)": "ROW { float m = v[0]; MAX m = v[i] > m ? v[i] : m; v[0] = m; n = 1; }",
+    "x = torch.sum(x, dim=-1, keepdim=True)": "STEP CLOSE { float s = 0; SUM s += v[i]; v[0] = s; n = 1; } OPEN",
+    "x = torch.mean(x, dim=-1, keepdim=True)": "STEP CLOSE { float s = 0; SUM s += v[i]; v[0] = s / n; n = 1; } OPEN",
+    "x = torch.amax(x, dim=-1, keepdim=True)": (
+        "STEP CLOSE { float m = v[0]; MAX m = v[i] > m ? v[i] : m; v[0] = m; n = 1; } OPEN"
+    ),
     # Four columns at a time: one dot product alone waits on its own additions.
     "x = self.linear(x)": (
-        "ROW { float u[8192]; const float *a = w.f32(), *b = c.f32(); long k = w.rows(); for (long j = 0; j < k; j += 4,"
-        " a += 4 * n) { float s = 0, t = 0, p = 0, q = 0; SUM4 { s += v[i] * a[i]; t += v[i] * a[n + i]; p += v[i] * a[2"
-        " * n + i]; q += v[i] * a[3 * n + i]; } u[j] = s; u[j + 1] = t; u[j + 2] = p; u[j + 3] = q; } n = k; EACH v[i] ="
-        " u[i] + b[i]; }"
+        "STEP CLOSE { float u[8192]; const float *p = w.f32(), *b = c.f32(); long k = w.rows(); for (long j = 0; j < k;"
+        " j += 4, p += 4 * n) { float s = 0, t = 0, q = 0, h = 0; SUM4 { s += v[i] * p[i]; t += v[i] * p[n + i]; q +="
+        " v[i] * p[2 * n + i]; h += v[i] * p[3 * n + i]; } u[j] = s; u[j + 1] = t; u[j + 2] = q; u[j + 3] = h; } n = k;"
+        " EACH v[i] = u[i] + b[i]; } OPEN"
     ),
 }
 LINEAR = "x = self.linear(x)"
@@ -93,10 +95,12 @@ HEADER = (
     '#define EACH _Pragma("omp simd") for (long i = 0; i < n; ++i)',
     '#define SUM _Pragma("omp simd reduction(+ : s)") for (long i = 0; i < n; ++i)',
     '#define MAX _Pragma("omp simd reduction(max : m)") for (long i = 0; i < n; ++i)',
+    "#define OPEN EACH { float a = v[i];",
+    "#define CLOSE v[i] = a; }",
 )
-FUSED_ROW = "#define ROW"
-PASS_ROW = f"#define ROW for (long r = 0, d = n; r < x.rows() && (v = t + r * {ROW_LIMIT}, n = d); ++r)"
-SUM4 = '#define SUM4 _Pragma("omp simd reduction(+ : s, t, p, q)") for (long i = 0; i < n; ++i)'
+FUSED_STEP = "#define STEP"
+PASS_STEP = f"#define STEP CLOSE }} for (long r = 0, d = n; r < x.rows(); ++r) {{ v = t + r * {ROW_LIMIT}; n = d; OPEN"
+SUM4 = '#define SUM4 _Pragma("omp simd reduction(+ : s, t, q, h)") for (long i = 0; i < n; ++i)'
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def kernel_source(program: Sequence[str], style: Style) -> str:
     body = _passes(program) if passes else _fused(program, parallel=style == "fused_parallel")
     linear = LINEAR in program
     weights = "TensorView w, TensorView c, " if linear else ""
-    header = [*HEADER, *([SUM4] if linear else []), PASS_ROW if passes else FUSED_ROW]
+    header = [*HEADER, *([SUM4] if linear else []), PASS_STEP if passes else FUSED_STEP]
     return "\n".join([*header, f"static void run(TensorView x, {weights}TensorView y) {{", *body, "}", "REGISTER_LIGHT(run)", ""])
 
 
@@ -160,19 +164,22 @@ def _fused(program: Sequence[str], *, parallel: bool) -> list[str]:
     return [
         *(["    #pragma omp parallel for"] if parallel else []),
         "    for (long r = 0; r < x.rows(); ++r) {",
-        f"        float v[{ROW_LIMIT}]; long n = x.cols(); const float* in = x.f32() + r * n; EACH v[i] = in[i];",
+        f"        float v[{ROW_LIMIT}], *out = y.f32() + r * y.cols(); long n = x.cols(); const float* in = x.f32() + r * n;",
+        "        EACH { float a = in[i];",
         *(f"        {LINES[statement]}" for statement in program),
-        "        float* out = y.f32() + r * n; EACH out[i] = v[i];",
+        "        out[i] = a; }",
         "    }",
     ]
 
 
 def _passes(program: Sequence[str]) -> list[str]:
+    row = f"v = t + r * {ROW_LIMIT};"
     return [
         f"    float *v, *t = new float[x.rows() * {ROW_LIMIT}]; long n = x.cols();",
-        "    ROW { const float* in = x.f32() + r * n; EACH v[i] = in[i]; }",
+        f"    for (long r = 0; r < x.rows(); ++r) {{ {row} const float* in = x.f32() + r * n; EACH {{ float a = in[i];",
         *(f"        {LINES[statement]}" for statement in program),
-        "    ROW { float* out = y.f32() + r * n; EACH out[i] = v[i]; }",
+        "    CLOSE }",
+        f"    for (long r = 0; r < x.rows(); ++r) {{ {row} float* out = y.f32() + r * n; EACH out[i] = v[i]; }}",
         "    delete[] t;",
     ]
 
