@@ -114,7 +114,7 @@ class Trainer:
         self._folder: Path | None = None
         self._timeout = 0.0
         self._ready: Event | None = None
-        self._loading = asyncio.Lock()
+        self._loading = asyncio.Lock()  # held by whoever waits for it
         self._serving = False  # whether the process listens for commands
         self._serving_kind = False
 
@@ -191,10 +191,11 @@ class Trainer:
 
     async def ready(self) -> Event:
         """Wait until the models are loaded; the `ready` event: device, processes, threads, parameters, seconds."""
-        if self._ready is None:
-            self._ready = await self._wait_for("ready", "the training process to load its models")
-            self._serving = self._serving_kind
-        return self._ready
+        async with self._loading:  # two callers must not take each other's event
+            if self._ready is None:
+                self._ready = await self._wait_for("ready", "the training process to load its models")
+                self._serving = self._serving_kind
+            return self._ready
 
     async def step(self, episodes: Path, step: int) -> Metrics:
         """Run one PPO step on an episodes file.
