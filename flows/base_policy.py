@@ -13,7 +13,7 @@ from tasks.stages import Outputs, stage
 VERSION = 1
 
 
-@flow(name="base_policy", flow_run_name=run_name("base_policy"), retries=1, persist_result=True)
+@flow(name="base_policy", flow_run_name=run_name("base_policy"), persist_result=True)
 async def base_policy(
     dataset_id: UUID, config: BasePolicyConfig = BasePolicyConfig(), campaign_id: UUID | None = None, refresh: bool = False
 ) -> Outputs:

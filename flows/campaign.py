@@ -21,7 +21,7 @@ from tasks.campaigns import campaign_row, publish_report, seeded
 from tasks.services import services
 
 
-@flow(name="campaign", flow_run_name=campaign_name, retries=1, persist_result=True)
+@flow(name="campaign", flow_run_name=campaign_name, persist_result=True)
 async def campaign(config: CampaignConfig = CampaignConfig(), refresh: bool = False) -> dict[str, str]:
     """Run a whole campaign. Returns `campaign_id` and the final `policy_version_id`.
 

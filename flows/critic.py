@@ -14,7 +14,7 @@ from tasks.training import train_critic
 VERSION = 1
 
 
-@flow(name="critic", flow_run_name=run_name("critic"), retries=1, persist_result=True)
+@flow(name="critic", flow_run_name=run_name("critic"), persist_result=True)
 async def critic(
     policy_version_id: UUID,
     batch_ids: list[UUID],

@@ -13,7 +13,7 @@ from tasks.stages import Outputs, stage
 VERSION = 1
 
 
-@flow(name="dataset", flow_run_name=run_name("dataset"), retries=1, persist_result=True)
+@flow(name="dataset", flow_run_name=run_name("dataset"), persist_result=True)
 async def dataset(
     config: DatasetConfig = DatasetConfig(),
     judge: JudgeConfig = JudgeConfig(),

@@ -15,7 +15,7 @@ from tasks.stages import Outputs, stage
 VERSION = 1
 
 
-@flow(name="evaluation", flow_run_name=run_name("evaluation"), retries=1, persist_result=True)
+@flow(name="evaluation", flow_run_name=run_name("evaluation"), persist_result=True)
 async def evaluation(
     dataset_id: UUID,
     policy_version_id: UUID | None = None,

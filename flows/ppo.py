@@ -15,7 +15,7 @@ from tasks.training import PpoSession, ppo_session, update
 VERSION = 1
 
 
-@flow(name="warmup", flow_run_name=run_name("warmup"), retries=1, persist_result=True)
+@flow(name="warmup", flow_run_name=run_name("warmup"), persist_result=True)
 async def warmup(
     dataset_id: UUID,
     policy_version_id: UUID,
@@ -39,7 +39,7 @@ async def warmup(
         return await _train(run, config, judge, dataset_id, policy_version_id, None)
 
 
-@flow(name="ppo", flow_run_name=run_name("ppo"), retries=1, persist_result=True)
+@flow(name="ppo", flow_run_name=run_name("ppo"), persist_result=True)
 async def ppo(
     dataset_id: UUID,
     policy_version_id: UUID,

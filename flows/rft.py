@@ -14,7 +14,7 @@ from tasks.training import train_rft
 VERSION = 1
 
 
-@flow(name="rft", flow_run_name=run_name("rft"), retries=1, persist_result=True)
+@flow(name="rft", flow_run_name=run_name("rft"), persist_result=True)
 async def rft(
     policy_version_id: UUID,
     batch_ids: list[UUID],

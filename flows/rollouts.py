@@ -14,7 +14,7 @@ from tasks.stages import Outputs, stage
 VERSION = 1
 
 
-@flow(name="rollouts", flow_run_name=run_name("rollouts"), retries=1, persist_result=True)
+@flow(name="rollouts", flow_run_name=run_name("rollouts"), persist_result=True)
 async def rollouts(
     dataset_id: UUID,
     policy_version_id: UUID | None = None,
@@ -42,7 +42,7 @@ async def rollouts(
         return run.outputs
 
 
-@flow(name="rollout_shard", flow_run_name="shard {first}-{last}", retries=1, persist_result=True)
+@flow(name="rollout_shard", flow_run_name="shard {first}-{last}", persist_result=True)
 async def rollout_shard(batch_id: UUID, first: int, last: int, judge: JudgeConfig, execution: RolloutExecution) -> dict[str, int]:
     """Run the episodes first..last (inclusive) of a batch that exists. Returns counts by outcome.
 

@@ -13,11 +13,12 @@ from cuda_agent.learning.base_model import make_policy_folder, write_pretraining
 from cuda_agent.learning.job import PretrainJob
 from cuda_agent.store.queries import dataset_problems
 from tasks.policies import publish_policy
+from tasks.retrying import worth_retrying
 from tasks.services import current
 from tasks.training import record_update, run_logged, scratch
 
 
-@task(name="pretrain small model", retries=1, cache_policy=NO_CACHE)
+@task(name="pretrain small model", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def pretrain_small_model(stage_run_id: UUID, dataset_id: UUID, config: BasePolicyConfig) -> UUID:
     """Tokenizer, texts without any held-out operator sequence, pretraining. Returns the policy version.
 
@@ -45,7 +46,7 @@ async def pretrain_small_model(stage_run_id: UUID, dataset_id: UUID, config: Bas
     return version
 
 
-@task(name="adopt checkpoint", retries=1, cache_policy=NO_CACHE)
+@task(name="adopt checkpoint", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def adopt_checkpoint(stage_run_id: UUID, dataset_id: UUID, config: BasePolicyConfig) -> UUID:
     """Store a Hugging Face checkpoint as the base policy. Returns the policy version.
 

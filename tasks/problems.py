@@ -6,6 +6,7 @@ from collections import Counter
 from uuid import UUID
 
 from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
 from sqlalchemy import select
 
 from cuda_agent.config import DatasetConfig, JudgeConfig
@@ -14,12 +15,13 @@ from cuda_agent.problems.problem import VettedProblem
 from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
 from cuda_agent.store.session import Store
 from cuda_agent.store.tables import Problem
+from tasks.retrying import worth_retrying
 from tasks.services import current
 
 _SHOW_EVERY = 16  # candidates between two lines of progress
 
 
-@task(name="generate problems", retries=1)
+@task(name="generate problems", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def generate_problems(stage_run_id: UUID, config: DatasetConfig, judge: JudgeConfig) -> UUID:
     """Compose and vet until the set is full; returns the dataset's id.
 

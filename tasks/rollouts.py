@@ -7,7 +7,6 @@ makes no new rows for honest failures. Only infrastructure errors get a new atte
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 from uuid import UUID
 
 from prefect import State, get_run_logger, task
@@ -22,6 +21,7 @@ from cuda_agent.store import trajectories
 from cuda_agent.store.queries import RolloutView, dataset_problems, finished_positions, finished_rollout, get_batch
 from tasks.artifacts import publish_rollout
 from tasks.episodes import EpisodeSource
+from tasks.retrying import worth_retrying
 from tasks.services import current
 
 _MIN_COMPLETE = 0.9  # share of a batch without infrastructure errors below which it is not used
@@ -117,12 +117,7 @@ async def run_shard(batch_id: UUID, positions: Iterable[int], judge: JudgeConfig
     return dict(outcomes)
 
 
-def _is_infrastructure(_task: object, _run: object, state: State[Any]) -> bool:
-    """Retry only what raised; an outcome is a returned state with a name of its own."""
-    return state.name == "Failed"
-
-
-@task(name="rollout", task_run_name="{label}", retries=2, retry_condition_fn=_is_infrastructure, cache_policy=NO_CACHE)
+@task(name="rollout", task_run_name="{label}", retries=2, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def rollout(batch_id: UUID, position: int, label: str) -> State[UUID]:
     """One episode: look it up, else play and store it. The state is its outcome.
 

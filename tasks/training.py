@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from uuid import UUID
 
+import numpy as np
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from cuda_agent.config import CriticConfig, PpoConfig, RftConfig
+from cuda_agent.agent.chat import ChatRenderer
+from cuda_agent.config import CriticConfig, PpoConfig, RftConfig, RftScience
+from cuda_agent.engines.messages import Message, Role, ToolCall
 from cuda_agent.errors import LearningError
 from cuda_agent.learning.episodes import EpisodeTensors, write_episodes
 from cuda_agent.learning.job import CriticJob, PpoJob, PretrainJob, RftJob
@@ -26,6 +30,7 @@ from cuda_agent.learning.launch import Finished, Trainer, run_job
 from cuda_agent.learning.rft import Selection, Trajectory, calls_of, select
 from cuda_agent.store.queries import (
     Episode,
+    RolloutView,
     batch_episodes,
     finished_rollouts,
     latest_trainer_state,
@@ -34,8 +39,9 @@ from cuda_agent.store.queries import (
     stage_policies,
 )
 from cuda_agent.store.session import Store, home_folder
-from cuda_agent.store.tables import TrainerState, Update
+from cuda_agent.store.tables import TrainerState, Turn, Update
 from tasks.policies import critic_folder, policy_folder, publish_critic, publish_policy
+from tasks.retrying import worth_retrying
 from tasks.services import current
 from tasks.stages import StageRun
 
@@ -93,7 +99,7 @@ def _tensors(episode: Episode) -> EpisodeTensors:
 # --- RFT and critic --------------------------------------------------------------------------------------------------
 
 
-@task(name="train rft", retries=1, cache_policy=NO_CACHE)
+@task(name="train rft", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def train_rft(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID], config: RftConfig) -> UUID:
     """Filter, train, publish. Returns the new policy version.
 
@@ -101,14 +107,11 @@ async def train_rft(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID], 
         LearningError: no trajectory passes the filter, or training failed.
     """
     store = current().store
-    selection = await asyncio.to_thread(_select, store, batch_ids, config)
+    renderer = await asyncio.to_thread(current().renderer, policy_id)
+    selection, episodes = await asyncio.to_thread(rft_episodes, store, batch_ids, config.science, renderer)
     _log_selection(selection)
-    kept = {trajectory.rollout_id for trajectory in selection.kept}
-    episodes = [e for e in await asyncio.to_thread(batch_episodes, store, batch_ids) if str(e.rollout.id) in kept]
-    if not episodes:
-        raise LearningError("no trajectory passes the RFT filter; sample more rollouts or look at why they fail in the dashboard")
     with scratch() as folder:
-        write_episodes(folder / "episodes.npz", tensors(episodes))
+        write_episodes(folder / "episodes.npz", episodes)
         actor = await asyncio.to_thread(policy_folder, store, policy_id)
         job = RftJob(
             execution=config.execution,
@@ -127,27 +130,48 @@ async def train_rft(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID], 
             parent_id=policy_id,
             dtype=config.execution.dtype,
         )
-    counts = {"kept": len(selection.kept), "dropped": len(selection.dropped)}
+    by_engine = Counter(trajectory.engine for trajectory in selection.kept)
+    counts = {"kept": len(selection.kept), "dropped": len(selection.dropped), "episodes_by_engine": dict(by_engine)}
     for step, metrics in done.metrics.items():
         record_update(store, stage_run_id, "rft", step, {**metrics, **counts}, policy_version_id=version)
     return version
 
 
-def _select(store: Store, batch_ids: list[UUID], config: RftConfig) -> Selection:
+def rft_episodes(
+    store: Store, batch_ids: Sequence[UUID], science: RftScience, renderer: ChatRenderer
+) -> tuple[Selection, list[EpisodeTensors]]:
+    """Filter the batches' rollouts and bring what stays into the trainer's form.
+
+    Token engines' rollouts are taken as sampled. Text engines' messages are rendered here, once, with the template of the
+    policy that learns from them.
+
+    Raises:
+        LearningError: nothing passes the filter.
+    """
     rollouts = finished_rollouts(store, batch_ids)
     turns = rollout_turns(store, [rollout.id for rollout in rollouts])
-    trajectories = [
-        Trajectory(
-            str(rollout.id),
-            rollout.engine,
-            rollout.reward,
-            rollout.invalid_tool_calls,
-            calls_of(turn.tool_calls for turn in turns[rollout.id] if turn.role == "assistant"),
-            rollout.tokens is not None,
-        )
-        for rollout in rollouts
+    selection = select([_trajectory(rollout, turns[rollout.id]) for rollout in rollouts], science)
+    kept = {trajectory.rollout_id for trajectory in selection.kept}
+    if not kept:
+        raise LearningError("no trajectory passes the RFT filter; sample more rollouts or look at why they fail in the dashboard")
+    sampled = [episode for episode in batch_episodes(store, batch_ids) if str(episode.rollout.id) in kept]
+    written = [rollout for rollout in rollouts if rollout.tokens is None and str(rollout.id) in kept]
+    return selection, [*tensors(sampled), *(_rendered(rollout, turns[rollout.id], renderer) for rollout in written)]
+
+
+def _trajectory(rollout: RolloutView, turns: Sequence[Turn]) -> Trajectory:
+    calls = calls_of(turn.tool_calls for turn in turns if turn.role == "assistant")
+    return Trajectory(str(rollout.id), rollout.engine, rollout.reward, rollout.invalid_tool_calls, calls)
+
+
+def _rendered(rollout: RolloutView, turns: Sequence[Turn], renderer: ChatRenderer) -> EpisodeTensors:
+    messages = [
+        Message(cast(Role, turn.role), turn.text, tuple(ToolCall(call["name"], call["arguments"]) for call in turn.tool_calls))
+        for turn in turns
     ]
-    return select(trajectories, config.science)
+    text = renderer.conversation(messages)
+    ids, mask = np.array(text.ids, np.int32), np.array(text.mask, np.uint8)
+    return EpisodeTensors(ids, np.zeros(len(ids), np.float32), mask, float(rollout.reward or 0), str(rollout.id))
 
 
 def _log_selection(selection: Selection) -> None:
@@ -157,7 +181,7 @@ def _log_selection(selection: Selection) -> None:
     get_run_logger().info("RFT keeps %d trajectories, drops %d: %s", len(selection.kept), len(selection.dropped), reasons)
 
 
-@task(name="train critic", retries=1, cache_policy=NO_CACHE)
+@task(name="train critic", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def train_critic(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID], config: CriticConfig) -> UUID:
     """Pretrain a critic on every judged trajectory. Returns the new critic version.
 
@@ -283,7 +307,7 @@ async def _load(session: PpoSession) -> None:
         await (await session.trainer()).ready()
 
 
-@task(name="update", task_run_name="update step {step}", retries=1, cache_policy=NO_CACHE)
+@task(name="update", task_run_name="update step {step}", retries=1, retry_condition_fn=worth_retrying, cache_policy=NO_CACHE)
 async def update(stage_run_id: UUID, step: int, batch_id: UUID) -> UUID:
     """One PPO update on a rollout batch: new policy, critic and trainer state. Returns the policy version.
 
