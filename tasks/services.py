@@ -19,7 +19,7 @@ from cuda_agent.engines.base import TextEngine, TokenEngine
 from cuda_agent.engines.teacher import Teacher
 from cuda_agent.engines.transformers import TransformersEngine
 from cuda_agent.errors import ConfigError
-from cuda_agent.judge.lease import Lease
+from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.store.session import Store, cache_folder, open_store
 from tasks.policies import policy_folder
@@ -32,7 +32,7 @@ class Services:
     def __init__(self, store: Store, cache_dir: Path) -> None:
         self.store = store
         self.cache_dir = cache_dir
-        self._lease_path = cache_dir / "lease" / "device"
+        self._lease_path = device_lease_path(cache_dir)
         self.lease = Lease(self._lease_path)
         self._exit = AsyncExitStack()
         self._judges: dict[str, JudgePool] = {}

@@ -15,6 +15,11 @@ from pathlib import Path
 _POLL_SECONDS = 0.002
 
 
+def device_lease_path(cache_dir: Path) -> Path:
+    """Where the lease on this machine's measuring device lies: one place for judges, campaigns and tools alike."""
+    return cache_dir / "lease" / "device"
+
+
 class Lease:
     """A lease on what `path` stands for (a file is made beside it); one object may serve several event loops."""
 

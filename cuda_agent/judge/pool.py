@@ -21,7 +21,7 @@ from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
 from cuda_agent.judge import build, inductor, machine
 from cuda_agent.judge.evaluation import Bench, Evaluation
-from cuda_agent.judge.lease import Lease
+from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import ForkServer
@@ -55,7 +55,7 @@ class JudgePool:
         `at_once` submissions build and verify at a time (0: one per core).
         """
         self.config, self._cache_dir = config, cache_dir.resolve()
-        self.lease = lease or Lease(self._cache_dir / "lease" / f"{config.backend}")
+        self.lease = lease or Lease(device_lease_path(self._cache_dir))
         self._lookup, self._record, self._max_problems = lookup, record, max_problems
         self._slots = _Slots(at_once or os.cpu_count() or 1)
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
