@@ -4,8 +4,8 @@ It reads the statements of a problem's `forward` and writes `kernels/kernel.cpp`
 named style. Every statement is one fixed line of C++ on a row buffer `v` of `n` floats, the same line in every style, so
 that a policy that learns the texts learns one mapping, and the styles differ in a handful of lines around it:
 
-    serial_passes    one pass over the whole tensor per operator, one thread: correct and slow
-    fused_serial     one pass over the rows, all operators on a row while it is in cache, one thread
+    serial_passes    one pass over the whole tensor per operator, scalar loops, one thread: correct and slow
+    fused_serial     one pass over the rows, all operators on a row while it is in cache, vector loops, one thread
     fused_parallel   the same with the rows shared out to all threads: fast
 
 Problems outside the fixed form (a statement that `LINES` does not hold, rows longer than `ROW_LIMIT`) raise ProblemError in
@@ -90,17 +90,15 @@ LINES: Mapping[str, str] = {
 LINEAR = "x = self.linear(x)"
 ONE_COLUMN = tuple(statement for statement in LINES if "keepdim" in statement)
 
-HEADER = (
-    '#include "binding_registry.h"',
-    '#define EACH _Pragma("omp simd") for (long i = 0; i < n; ++i)',
-    '#define SUM _Pragma("omp simd reduction(+ : s)") for (long i = 0; i < n; ++i)',
-    '#define MAX _Pragma("omp simd reduction(max : m)") for (long i = 0; i < n; ++i)',
-    "#define OPEN EACH { float a = v[i];",
-    "#define CLOSE v[i] = a; }",
-)
+_ROW = "for (long i = 0; i < n; ++i)"
+_LOOPS = {"EACH": "", "SUM": " reduction(+ : s)", "MAX": " reduction(max : m)", "SUM4": " reduction(+ : s, t, q, h)"}
+INCLUDE = '#include "binding_registry.h"'
+VECTOR_LOOPS = {name: f'#define {name} _Pragma("omp simd{clause}") {_ROW}' for name, clause in _LOOPS.items()}
+SCALAR_LOOPS = {name: f"#define {name} {_ROW}" for name in _LOOPS}
+SCALAR = '#pragma GCC optimize("no-tree-vectorize")'
+BOUNDS = ("#define OPEN EACH { float a = v[i];", "#define CLOSE v[i] = a; }")
 FUSED_STEP = "#define STEP"
 PASS_STEP = f"#define STEP CLOSE }} for (long r = 0, d = n; r < x.rows(); ++r) {{ v = t + r * {ROW_LIMIT}; n = d; OPEN"
-SUM4 = '#define SUM4 _Pragma("omp simd reduction(+ : s, t, q, h)") for (long i = 0; i < n; ++i)'
 
 
 @dataclass(frozen=True)
@@ -153,11 +151,12 @@ def kernel_source(program: Sequence[str], style: Style) -> str:
     if unknown is not None:
         raise ProblemError(f"the teacher has no line for {unknown!r}; add one to LINES in engines/teacher.py")
     passes = style == "serial_passes"
-    body = _passes(program) if passes else _fused(program, parallel=style == "fused_parallel")
     linear = LINEAR in program
-    weights = "TensorView w, TensorView c, " if linear else ""
-    header = [*HEADER, *([SUM4] if linear else []), PASS_STEP if passes else FUSED_STEP]
-    return "\n".join([*header, f"static void run(TensorView x, {weights}TensorView y) {{", *body, "}", "REGISTER_LIGHT(run)", ""])
+    loops = [text for name, text in (SCALAR_LOOPS if passes else VECTOR_LOOPS).items() if linear or name != "SUM4"]
+    header = [INCLUDE, *([SCALAR] if passes else []), *loops, *BOUNDS, PASS_STEP if passes else FUSED_STEP]
+    signature = f"static void run(TensorView x, {'TensorView w, TensorView c, ' if linear else ''}TensorView y) {{"
+    body = _passes(program) if passes else _fused(program, parallel=style == "fused_parallel")
+    return "\n".join([*header, signature, *body, "}", "REGISTER_LIGHT(run)", ""])
 
 
 def _fused(program: Sequence[str], *, parallel: bool) -> list[str]:

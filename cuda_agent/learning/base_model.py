@@ -2,8 +2,8 @@
 
 Texts are the teacher's demonstrations on random chains of the catalogue's operators, rendered with the policy's own
 tokenizer and template into the very ids an episode would have had; chains whose operators (in any order) are `excluded`
-(held-out problems) never occur. Styles are mixed evenly, so that the policy knows what is right and reward is left to teach
-what is fast. The training itself is the `pretrain` job of `learning/run.py`.
+(held-out problems) never occur. Half of them are in the slow style, half in fast ones, so that the policy knows what is
+right and reward is left to teach what is fast. The training itself is the `pretrain` job of `learning/run.py`.
 """
 
 import random
@@ -17,7 +17,7 @@ import numpy as np
 from cuda_agent.agent.chat import END_OF_TURN, ChatRenderer, render
 from cuda_agent.config import BasePolicyScience
 from cuda_agent.engines.messages import Message
-from cuda_agent.engines.teacher import STYLES, Demonstration, demonstrate
+from cuda_agent.engines.teacher import Demonstration, Style, demonstrate
 from cuda_agent.learning.episodes import EpisodeTensors, write_episodes
 from cuda_agent.learning.tokenizer import PAD, save_tokenizer, train_tokenizer
 from cuda_agent.problems.catalogue import OPERATORS, Operator
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
 
 SIZES = (1, 2, 3, 4, 5)
+STYLE_WEIGHTS: dict[Style, float] = {"serial_passes": 2.0, "fused_serial": 1.0, "fused_parallel": 1.0}  # half slow, half fast
 SINGLE_TURN = 0.3
 MISTAKE = 0.05  # more cost long texts, and a policy this small hardly learns to mend from them
 TOKENIZER_TEXTS = 1_500
@@ -71,7 +72,7 @@ def texts(count: int, seed: int, excluded: Collection[tuple[str, ...]] = ()) -> 
     """Demonstrations in the agent's form and, for a share, in the single-turn form; equal arguments give equal texts."""
     rng = random.Random(f"base_policy:{seed}")
     for _ in range(count):
-        code, style = random_problem(rng, excluded), rng.choice(STYLES)
+        code, style = random_problem(rng, excluded), rng.choices(list(STYLE_WEIGHTS), list(STYLE_WEIGHTS.values()))[0]
         single, mistake = rng.random() < SINGLE_TURN, rng.random() < MISTAKE
         prompt = episode_prompt(code, "cpu", "short", single_turn=single)
         yield Text(prompt.system, prompt.user, demonstrate(code, style, rng, single_turn=single, mistake=mistake))
