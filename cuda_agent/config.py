@@ -38,14 +38,16 @@ class SamplingConfig(Frozen):
 class EpisodeConfig(Frozen):
     """Bounds of one episode of the agent."""
 
-    max_turns: int = Field(150, ge=1, le=1_000, description="assistant messages (paper: 150 in training, 200 in evaluation)")
+    max_turns: int = Field(150, ge=1, le=1_000, description="assistant messages (paper: 150, in evaluation 200)")
     context_tokens: int = Field(131_072, ge=64, description="tokens of prompt, answers and tool output together")
     turn_tokens: int = Field(8_192, ge=16, description="tokens one assistant message may have")
     invalid_tool_calls: int = Field(3, ge=1, description="malformed or unknown tool calls in a row that end the episode")
     repeated_turns: int = Field(3, ge=2, description="identical assistant messages in a row that end it as no_progress")
     tool_seconds: Seconds = Field(60.0, description="wall-clock limit of one tool call")
     tool_output_chars: int = Field(8_000, ge=200, description="tool output beyond this is cut, with a note")
-    skill: Literal["full", "short"] = Field("full", description="which SKILL text the system prompt carries; short suits small models")
+    skill: Literal["full", "short"] = Field(
+        "full", description="which SKILL text the system prompt carries; short suits small models"
+    )
 
 
 # --- stages ----------------------------------------------------------------------------------------------------------
@@ -283,7 +285,7 @@ class CampaignConfig(Frozen):
     base_policy: BasePolicyConfig = BasePolicyConfig()
     warmup: PpoConfig = PpoConfig()
     rollouts: RolloutConfig = RolloutConfig()
-    teacher_rollouts: RolloutConfig | None = Field(None, description="an extra batch by the teacher, for the critic and the record")
+    teacher_rollouts: RolloutConfig | None = Field(None, description="an extra batch by the teacher")
     rft: RftConfig = RftConfig()
     critic: CriticConfig = CriticConfig()
     ppo: PpoConfig = PpoConfig()
@@ -300,7 +302,8 @@ def load_campaign(path: Path) -> CampaignConfig:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"campaign file {path}: {error.strerror}; name a file such as infra/campaigns/quickstart.yaml") from error
+        example = "infra/campaigns/quickstart.yaml"
+        raise ConfigError(f"campaign file {path}: {error.strerror}; name a file such as {example}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"campaign file {path} is not YAML: {error}") from error
     if not isinstance(data, dict):
