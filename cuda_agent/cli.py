@@ -209,14 +209,33 @@ def campaign_run(
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         return
     with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
-        import asyncio
-
         from flows.campaign import campaign
 
         _tell(f"dashboard while this runs: {os.environ['PREFECT_API_URL'].removesuffix('/api')}")
-        options: dict[str, Any] = {} if resume else {"refresh": True}
-        outcome = asyncio.run(campaign(config, **options))
-        _report(UUID(outcome["campaign_id"]), as_json=False, png=None)
+        outcome = _run_flow(campaign(config, refresh=not resume))
+        campaign_id = UUID(outcome["campaign_id"])
+        _report(campaign_id, as_json=False, png=_picture(config.name, campaign_id))
+
+
+def _run_flow(flow: Any) -> Any:
+    """Run a flow to its end. Prefect turns SIGTERM into an exception of its own, which is an interruption like any other."""
+    import asyncio
+
+    from prefect.exceptions import TerminationSignal
+
+    try:
+        return asyncio.run(flow)
+    except TerminationSignal as interruption:
+        raise KeyboardInterrupt from interruption
+
+
+def _picture(name: str, campaign_id: UUID) -> Path:
+    """Where a campaign's curve is written."""
+    from cuda_agent.store.session import home_folder
+
+    folder = home_folder() / "reports"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}-{str(campaign_id)[-12:]}.png"
 
 
 def _import_flows() -> None:
@@ -242,8 +261,6 @@ def rollouts_run(
     science = config.rollouts.science.model_dump() | changes
     settings = RolloutConfig.model_validate({"science": science, "execution": config.rollouts.execution})
     with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
-        import asyncio
-
         from cuda_agent.store.queries import latest_dataset, latest_policy
         from cuda_agent.store.session import open_store
         from flows.rollouts import rollouts
@@ -254,8 +271,18 @@ def rollouts_run(
             raise ConfigError("the store holds no dataset; make one with: cuda-agent problems generate")
         if settings.science.engine in ("transformers", "vllm"):
             policy = policy or latest_policy(store)
-        outputs = asyncio.run(rollouts(dataset, policy, settings, config.judge, refresh=refresh))
+        outputs = _run_flow(rollouts(dataset, policy, settings, config.judge, refresh=refresh))
         print(outputs["batch_id"])
+
+
+@rollouts_app.command("show")
+def rollouts_show(rollout: Annotated[UUID, typer.Argument(help="Rollout id, as the dashboard's page shows it.")]) -> None:
+    """Print a rollout: outcome, verdicts and the whole transcript."""
+    from cuda_agent.report.transcript import read_rollout, rollout_text
+    from cuda_agent.store.session import open_store
+
+    with _services("postgres"):
+        print(rollout_text(read_rollout(open_store(), rollout)))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
