@@ -98,7 +98,24 @@ def setup() -> None:
 
     _tell("checking the judge's glue (the first time compiles it, about half a minute) …")
     prepare(cache_folder())
+    if not any((cache_folder() / "inductor" / "headers").glob("*")):
+        _tell("compiling torch.compile's header for this machine (about half a minute) …")
+        _warm_up(cache_folder())
     print("ready; next: make quickstart, or cuda-agent doctor to check this machine")
+
+
+def _warm_up(cache: Path) -> None:
+    """Start a fork server once: what inductor compiles for all problems alike is then on disk."""
+    import asyncio
+
+    from cuda_agent.problems.vet import warm_server
+
+    async def once() -> None:
+        server = warm_server(cache)
+        await server.start(timeout=600.0)
+        await server.close()
+
+    asyncio.run(once())
 
 
 @app.command()
