@@ -57,7 +57,7 @@ class JudgePool:
         self.config, self._cache_dir = config, cache_dir.resolve()
         self.lease = lease or Lease(device_lease_path(self._cache_dir))
         self._lookup, self._record, self._max_problems = lookup, record, max_problems
-        self._slots = _Slots(at_once or os.cpu_count() or 1)
+        self._slots = _Slots(at_once or len(os.sched_getaffinity(0)))
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
         self._bench: Bench | None = None
