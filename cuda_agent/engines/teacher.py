@@ -269,31 +269,33 @@ def demonstrate(
 class Teacher:
     """The teacher as a text engine: writes and checks, then declares itself done or tries again.
 
-    `styles` are weights of the styles; `error_rate` is the chance that a kernel it writes is wrong.
+    `styles` are weights of the styles; `error_rate` is the chance that a kernel it writes is wrong. Where no Bash tool is offered
+    (a single turn) it only writes.
     """
 
     styles: Mapping[Style, float] = field(default_factory=lambda: dict.fromkeys(STYLES, 1.0))
     error_rate: float = 0.0
-    single_turn: bool = False
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec], seed: int) -> Message:
         """The next assistant message; equal arguments give equal answers."""
-        rng = random.Random(f"teacher:{seed}")
-        style = rng.choices(list(self.styles), list(self.styles.values()))[0]
         attempt = sum(message.role == "assistant" for message in messages)
         if attempt and PASSED in messages[-1].text:
             return Message("assistant", DONE)
+        problem = next(message.text for message in messages if message.role == "user")
         try:
-            program = statements(next(message.text for message in messages if message.role == "user"))
-            return Message("assistant", GAVE_UP) if attempt >= ATTEMPTS else self._attempt(program, style, attempt, rng)
+            calls = self._calls(statements(problem), attempt, random.Random(f"teacher:{seed}"))
         except ProblemError:
             return Message("assistant", GAVE_UP)
+        if attempt >= ATTEMPTS:
+            return Message("assistant", GAVE_UP)
+        return Message("assistant", "", (*calls, *(_check() for tool in tools if tool.name == "Bash")))
 
-    def _attempt(self, program: list[str], style: Style, attempt: int, rng: random.Random) -> Message:
-        wrong = [rng.random() < self.error_rate for _ in range(attempt + 1)][attempt]
-        kernel = _write("kernels/kernel.cpp", kernel_source(damaged(program, rng) if wrong else program, style))
-        model = () if attempt else (_write("model_new.py", model_source(program)),)
-        return Message("assistant", "", (kernel, *model, *(() if self.single_turn else (_check(),))))
+    def _calls(self, program: list[str], attempt: int, rng: random.Random) -> tuple[ToolCall, ...]:
+        style = rng.choices(list(self.styles), list(self.styles.values()))[0]
+        right = kernel_source(program, style)  # raises for a statement that it does not know
+        wrong = rng.random() < self.error_rate
+        kernel = _write("kernels/kernel.cpp", kernel_source(damaged(program, rng), style) if wrong else right)
+        return (kernel,) if attempt else (kernel, _write("model_new.py", model_source(program)))
 
     async def close(self) -> None:
         """Nothing to free."""
