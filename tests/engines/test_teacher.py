@@ -194,7 +194,6 @@ async def test_engine_keeps_to_the_tools_and_problems_it_knows() -> None:
 
 
 def test_styles_are_told_apart_by_what_they_use() -> None:
-    assert PASSED in passed_text() and set(ONE_COLUMN) < set(LINES)
     kernels = {style: kernel_source(["x = torch.relu(x)"], style) for style in STYLES}
     assert "omp parallel for" in kernels["fused_parallel"] and "omp parallel" not in kernels["fused_serial"]
     assert "omp simd" not in kernels["serial_passes"]
