@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -158,6 +159,8 @@ class JudgePool:
             if found is not None:
                 return found
         verdict = await self._evaluate(code, submission, seed, timed=purpose != "verify")
+        if purpose == "judge":  # feedback has no key: it must never be looked up as the verdict that counts
+            verdict = replace(verdict, environment={**verdict.environment, "cache_key": key})
         if purpose == "judge" and self._record is not None and verdict.status not in UNSETTLED:
             await _settle(self._record(key, verdict))
         return verdict

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from cuda_agent.errors import StoreError
 from cuda_agent.store.arrays import BYTES_PER_TOKEN, TokenArrays
-from cuda_agent.store.canonical import digest, jsonable
+from cuda_agent.store.canonical import jsonable
 from cuda_agent.store.session import Store
 from cuda_agent.store.tables import Problem, Rollout, RolloutBatch, Turn, Verdict, new_id, now
 
@@ -79,7 +79,6 @@ class RolloutRecord:
     invalid_tool_calls: int = 0
     seconds: float = 0.0
     template_sha256: str | None = None
-    fingerprint: str = ""  # digest of the judge's settings and device, part of the verdicts' cache key
     flow_run_id: UUID | None = None
     task_run_id: UUID | None = None
 
@@ -122,22 +121,20 @@ def open_batch(
         return session.scalars(select(RolloutBatch.id).where(*same)).one()
 
 
-def verdict_key(problem_sha256: str, submission_sha256: str, fingerprint: str) -> str:
-    """Cache key of a verdict: same problem, same submission, same judge settings and device."""
-    return digest({"problem": problem_sha256, "submission": submission_sha256, "judge": fingerprint})
-
-
 def find_verdict(session: Session, cache_key: str) -> Verdict | None:
     """The newest verdict with this key that is not an infrastructure error."""
     wanted = (Verdict.cache_key == cache_key, Verdict.status != "infra_error")
     return session.scalars(select(Verdict).where(*wanted).order_by(Verdict.created_at.desc()).limit(1)).first()
 
 
-def record_verdict(session: Session, cache_key: str, problem_sha256: str, verdict: VerdictLike) -> UUID:
-    """Add a verdict row and return its id."""
+def record_verdict(session: Session, problem_sha256: str, verdict: VerdictLike) -> UUID:
+    """Add a verdict row and return its id.
+
+    Its cache key is the judge's own (`environment["cache_key"]`); feedback has none and is never found again.
+    """
     row = Verdict(
         id=new_id(),
-        cache_key=cache_key,
+        cache_key=str(verdict.environment.get("cache_key", "")),
         problem_sha256=problem_sha256,
         submission_sha256=verdict.submission_sha256,
         status=verdict.status,
@@ -208,8 +205,7 @@ def _record_verdicts(session: Session, record: RolloutRecord, problem_sha256: st
     distinct = {id(verdict): verdict for verdict in seen if verdict is not None}
     rows: dict[int, UUID] = {}
     for key, verdict in distinct.items():
-        cache_key = verdict_key(problem_sha256, verdict.submission_sha256, record.fingerprint)
-        rows[key] = record_verdict(session, cache_key, problem_sha256, verdict)
+        rows[key] = record_verdict(session, problem_sha256, verdict)
     return rows
 
 

@@ -58,6 +58,16 @@ async def test_weights_and_init_arguments_reach_the_candidate(pool: JudgePool) -
     assert (await pool.verify(LINEAR, submission(LINEAR_MODEL, wrong))).status == "wrong_output"
 
 
+@pytest.mark.parametrize("inputs", [1, 2, 3])
+async def test_few_inputs_still_judge_a_problem_with_weights(
+    pool: JudgePool, monkeypatch: pytest.MonkeyPatch, inputs: int
+) -> None:
+    assert pool._bench is not None
+    monkeypatch.setattr(pool._bench, "config", CONFIG.model_copy(update={"inputs": inputs}))
+    verdict = await pool.judge(LINEAR, submission(LINEAR_MODEL, LINEAR_KERNEL), fresh=True)
+    assert verdict.status == "correct", verdict
+
+
 OTHER = {
     "wrong value": (submission(kernel=changed(KERNEL, "b[i] *= q", "b[i] *= 1.001f * q")), "wrong_output", None, "differ"),
     "zeros": (submission(kernel=changed(KERNEL, "b[i] *= q", "b[i] = 0.0f")), "wrong_output", None, "expected"),

@@ -15,7 +15,6 @@ from cuda_agent.store.trajectories import (
     open_batch,
     record_verdict,
     save_rollout,
-    verdict_key,
 )
 
 
@@ -158,12 +157,11 @@ def test_a_batch_is_found_again_by_stage_run_and_step(store, dataset):
     assert queries.get_batch(store, made[0]).stage_run_id == claim.row_id
 
 
-def test_verdicts_are_found_by_key_and_infrastructure_errors_are_not(store):
-    key = verdict_key("p", "a" * 64, "judge")
-    assert key != verdict_key("p", "a" * 64, "other")
+def test_verdicts_are_found_by_the_judges_key_and_infrastructure_errors_and_feedback_are_not(store):
+    keyed = {"backend": "cpu", "cache_key": "k" * 64}
     with store.session() as session:
-        assert find_verdict(session, key) is None
-        record_verdict(session, key, "p", Judged(status="infra_error", reward=None))
-        assert find_verdict(session, key) is None
-        made = record_verdict(session, key, "p", Judged())
-        assert find_verdict(session, key).id == made
+        record_verdict(session, "p", Judged())
+        record_verdict(session, "p", Judged(status="infra_error", reward=None, environment=keyed))
+        assert find_verdict(session, keyed["cache_key"]) is None
+        made = record_verdict(session, "p", Judged(environment=keyed))
+        assert find_verdict(session, keyed["cache_key"]).id == made
