@@ -117,8 +117,12 @@ class JudgePool:
         return await self._once("judge", problem_code, submission, seed=seed, fresh=fresh or seed is not None)
 
     async def verify(self, problem_code: str, submission: Submission) -> Verdict:
-        """Feedback for the agent without times: `verdict.feedback()` is the text."""
-        return await self._once("verify", problem_code, submission)
+        """Feedback for the agent without times: `verdict.feedback()` is the text.
+
+        A submission that was judged before gets what its verdict says: another exam would tell it nothing new.
+        """
+        judged = await self._judged(self.key(problem_code, submission))
+        return judged or await self._once("verify", problem_code, submission)
 
     async def profile_verdict(self, problem_code: str, submission: Submission) -> Verdict:
         """Feedback for the agent with times, apart from the verdict that counts."""
@@ -154,16 +158,25 @@ class JudgePool:
     async def _judge(
         self, purpose: Purpose, key: str, code: str, submission: Submission, seed: int | None, *, fresh: bool
     ) -> Verdict:
-        if purpose == "judge" and not fresh and self._lookup is not None:
-            found: Verdict | None = await _settle(self._lookup(key))
-            if found is not None:
-                return found
+        if purpose == "judge" and not fresh and (found := await self._looked_up(key)):
+            return found
         verdict = await self._evaluate(code, submission, seed, timed=purpose != "verify")
         if purpose == "judge":  # feedback has no key: it must never be looked up as the verdict that counts
             verdict = replace(verdict, environment={**verdict.environment, "cache_key": key})
         if purpose == "judge" and self._record is not None and verdict.status not in UNSETTLED:
             await _settle(self._record(key, verdict))
         return verdict
+
+    async def _judged(self, key: str) -> Verdict | None:
+        """The verdict that counts, if it is in memory or stored already."""
+        known = self._known.get(("judge", key))
+        if known is not None:
+            return known.result() if known.done() and not known.cancelled() and not known.exception() else None
+        return await self._looked_up(key)
+
+    async def _looked_up(self, key: str) -> Verdict | None:
+        found: Verdict | None = None if self._lookup is None else await _settle(self._lookup(key))
+        return found
 
     async def _evaluate(self, code: str, submission: Submission, seed: int | None, *, timed: bool) -> Verdict:
         bench, started = self._running(), time.monotonic()
