@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from cuda_agent.config import CampaignConfig
 from cuda_agent.store.session import Store, cache_folder, open_store
@@ -70,10 +71,12 @@ def finished(prefect_server: dict[str, str]) -> Iterator[Finished]:
     os.environ.update(prefect_server)
     from flows.campaign import campaign
 
-    outcome = asyncio.run(campaign(MINIATURE))
-    store = open_store()
-    yield Finished(UUID(outcome["campaign_id"]), store, dict(os.environ))
-    store.close()
+    # Prefect reads the environment once, when it is imported; here that was before the server had an address.
+    with temporary_settings({PREFECT_API_URL: prefect_server["PREFECT_API_URL"]}):
+        outcome = asyncio.run(campaign(MINIATURE))
+        store = open_store()
+        yield Finished(UUID(outcome["campaign_id"]), store, dict(os.environ))
+        store.close()
 
 
 def run(arguments: list[str], environment: dict[str, str], timeout: float = 150.0) -> subprocess.CompletedProcess[str]:

@@ -12,11 +12,14 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, TaskRun
+from prefect.deployments.flow_runs import arun_deployment
 from sqlalchemy import func, select
 
 from cuda_agent.report.summary import campaign_summary
 from cuda_agent.store.queries import batch_episodes, finished_rollouts
-from cuda_agent.store.tables import CampaignStage, PolicyVersion, Rollout, RolloutBatch, StageRun, TrainerState
+from cuda_agent.store.tables import PolicyVersion, Rollout, RolloutBatch, StageRun, TrainerState
+from infra.deployments import deploy_all
+from infra.stack import Stack
 from tests.flows.conftest import MINIATURE, ROOT, Finished, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
@@ -98,8 +101,6 @@ async def _task_runs(campaign_id: UUID, finished: Finished) -> list[TaskRun]:
 
 def test_starting_the_same_campaign_again_returns_every_stored_stage(finished: Finished) -> None:
     before = _counts(finished)
-    done = run(["-m", "cuda_agent.cli", "campaign", "run", "--help"], finished.environment)
-    assert done.returncode == 0
     from flows.campaign import campaign
 
     outcome = asyncio.run(campaign(MINIATURE))
@@ -109,25 +110,34 @@ def test_starting_the_same_campaign_again_returns_every_stored_stage(finished: F
     assert all(stage["reused"] for stage in summary["stages"])
 
 
-def test_retrying_a_finished_stage_makes_no_new_rollout_rows(finished: Finished) -> None:
-    before = _counts(finished)
+def test_a_stage_started_from_the_dashboard_and_retried_makes_no_new_rollout_rows(finished: Finished, stack: Stack) -> None:
     with finished.store.session() as session:
-        query = select(StageRun.flow_run_id).join(CampaignStage).where(CampaignStage.campaign_id == finished.campaign_id)
-        flow_run_id = session.scalars(query.where(StageRun.stage == "rollouts").limit(1)).one()
-    retried = run(
-        ["-m", "prefect", "--no-prompt", "flow-run", "retry", str(flow_run_id), "--entrypoint", "flows/rollouts.py:rollouts"],
-        finished.environment,
-    )
-    assert retried.returncode == 0, retried.stdout + retried.stderr
-    flow_run = asyncio.run(_flow_run(flow_run_id))
-    assert flow_run.run_count == 2
-    assert flow_run.state is not None and flow_run.state.is_completed()
+        dataset = session.scalars(select(RolloutBatch.dataset_id).limit(1)).one()
+    science = {"engine": "teacher", "episodes": 3, "seed": 9, "episode": {"skill": "short"}}
+    parameters = {"dataset_id": str(dataset), "config": {"science": science}, "judge": MINIATURE.judge.model_dump(mode="json")}
+    with stack.running({"worker"}) as variables:
+        deploy_all(stack.settings.run / "deployed", variables)
+        flow_run = asyncio.run(arun_deployment("rollouts/rollouts", parameters=parameters, timeout=200, poll_interval=1))
+        assert flow_run.state is not None and flow_run.state.is_completed(), flow_run.state
+        before = _counts(finished)
+        retried = run(["-m", "prefect", "--no-prompt", "flow-run", "retry", str(flow_run.id)], finished.environment)
+        assert retried.returncode == 0, retried.stdout + retried.stderr
+        again = asyncio.run(_ended_again(flow_run.id))
+    assert again.run_count == 2
+    assert again.state is not None and again.state.is_completed(), again.state
     assert _counts(finished) == before
 
 
-async def _flow_run(flow_run_id: UUID) -> FlowRun:
+async def _ended_again(flow_run_id: UUID) -> FlowRun:
+    """The flow run once its second run has ended."""
+    deadline = time.monotonic() + 120
     async with get_client() as client:
-        return await client.read_flow_run(flow_run_id)
+        while True:
+            flow_run = await client.read_flow_run(flow_run_id)
+            if flow_run.run_count == 2 and flow_run.state is not None and flow_run.state.is_final():
+                return flow_run
+            assert time.monotonic() < deadline, flow_run.state
+            await asyncio.sleep(0.5)
 
 
 def test_a_stage_runs_alone_with_ids_of_earlier_results_and_other_settings(finished: Finished) -> None:
