@@ -45,11 +45,16 @@ def test_the_trainer_agrees_with_the_engine_on_the_log_probs_of_what_was_sampled
 
 
 def test_the_teacher_solves_its_problems_through_the_agents_tools(finished: Finished) -> None:
-    with finished.store.session() as session:
-        batch = session.scalars(select(RolloutBatch.id).where(RolloutBatch.engine == "teacher")).one()
-    rollouts = finished_rollouts(finished.store, batch)
+    rollouts = finished_rollouts(finished.store, _teachers_batch(finished))
     assert [rollout.outcome for rollout in rollouts] == ["correct"] * 4
     assert all(rollout.tokens is None and rollout.reward is not None and rollout.reward >= 1 for rollout in rollouts)
+
+
+def _teachers_batch(finished: Finished) -> UUID:
+    """The campaign's own batch by the teacher; other tests add more."""
+    first = select(RolloutBatch.id).where(RolloutBatch.engine == "teacher").order_by(RolloutBatch.created_at).limit(1)
+    with finished.store.session() as session:
+        return session.scalars(first).one()
 
 
 def test_stored_arrays_have_one_length_and_log_probs_only_where_the_policy_wrote(finished: Finished) -> None:
@@ -145,9 +150,8 @@ def test_a_stage_runs_alone_with_ids_of_earlier_results_and_other_settings(finis
 
     with finished.store.session() as session:
         policy = session.scalars(select(PolicyVersion.id).where(PolicyVersion.stage == "warmup")).one()
-        batch = session.scalars(select(RolloutBatch.id).where(RolloutBatch.engine == "teacher")).one()
     config = MINIATURE.rft.model_copy(update={"science": MINIATURE.rft.science.model_copy(update={"rate": 2e-4})})
-    outputs = asyncio.run(rft(policy, [batch], config))
+    outputs = asyncio.run(rft(policy, [_teachers_batch(finished)], config))
     with finished.store.session() as session:
         made = session.get_one(PolicyVersion, outputs["policy_version_id"])
         assert made.complete and made.parent_id == policy and made.stage == "rft"
