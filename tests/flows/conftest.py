@@ -64,15 +64,17 @@ class Finished:
     environment: dict[str, str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(prefect_server: dict[str, str]) -> Iterator[Finished]:
-    """The miniature campaign, completed in this process."""
-    os.environ["CUDA_AGENT_CACHE"] = str(cache_folder())  # glue and headers that `make setup` has compiled already
-    os.environ.update(prefect_server)
-    from flows.campaign import campaign
-
+    """The miniature campaign, completed in this process; the environment is as before when the module is over."""
+    variables = {**prefect_server, "CUDA_AGENT_CACHE": str(cache_folder())}  # what `make setup` has compiled already
     # Prefect reads the environment once, when it is imported; here that was before the server had an address.
-    with temporary_settings({PREFECT_API_URL: prefect_server["PREFECT_API_URL"]}):
+    settings = temporary_settings({PREFECT_API_URL: prefect_server["PREFECT_API_URL"]})
+    with pytest.MonkeyPatch.context() as patch, settings:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        from flows.campaign import campaign
+
         outcome = asyncio.run(campaign(MINIATURE))
         store = open_store()
         yield Finished(UUID(outcome["campaign_id"]), store, dict(os.environ))
