@@ -41,6 +41,6 @@ check: $(STAMP) ## lint, types and layers
 dashboard: setup ## start the services and print the dashboard's address
 	$(BIN)/cuda-agent dashboard $(ARGS)
 
-clean: ## stop the services and remove their state, caches and builds (keeps .venv)
+clean: ## stop the services and remove all that was made: state, caches, builds, .venv
 	@test ! -x $(BIN)/cuda-agent || $(BIN)/cuda-agent clean $(ARGS)
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

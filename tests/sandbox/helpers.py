@@ -4,11 +4,18 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+
+def in_tmp() -> list[str]:
+    """What lies in /tmp, but for what leads to this checkout or its interpreter, where those are kept there."""
+    kept = (sys.prefix, sys.base_prefix, __file__)
+    return [name for name in os.listdir("/tmp") if not any(path.startswith(f"/tmp/{name}/") for path in kept)]
 
 
 def look(payload: dict[str, Any]) -> dict[str, Any]:
@@ -17,7 +24,7 @@ def look(payload: dict[str, Any]) -> dict[str, Any]:
         "uid": os.getuid(),
         "pid": os.getpid(),
         "root": sorted(os.listdir("/")),
-        "tmp": os.listdir("/tmp"),
+        "tmp": in_tmp(),
         "processes": [name for name in os.listdir("/proc") if name.isdigit()],
         "environment": dict(os.environ),
         "status": Path("/proc/self/status").read_text(),
@@ -103,7 +110,7 @@ class Counter:
     def leave_file(self, payload: dict[str, Any]) -> list[str]:
         """Write into /tmp and list it."""
         Path("/tmp/mine").write_text("x")
-        return os.listdir("/tmp")
+        return in_tmp()
 
     def nice(self, payload: dict[str, Any]) -> int:
         """Priority of this process."""
