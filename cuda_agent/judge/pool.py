@@ -46,13 +46,13 @@ class JudgePool:
         lease: Lease | None = None,
         lookup: Lookup | None = None,
         record: Record | None = None,
-        max_problems: int = 20,
+        max_problems: int = 10,
         at_once: int = 0,
     ) -> None:
         """Prepare; nothing starts before `async with`.
 
         `cache_dir` holds the glue, inductor's headers and the default lease. `lookup(key)` and `record(key, verdict)` may be
-        plain or async and let the caller keep verdicts. At most `max_problems` keep their children (some 100 MB of their own);
+        plain or async and let the caller keep verdicts. At most `max_problems` keep their children (about 250 MB each);
         `at_once` submissions build and verify at a time (0: one per core).
         """
         self.config, self._cache_dir = config, cache_dir.resolve()
