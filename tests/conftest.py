@@ -130,6 +130,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def prefect_server(stack: Stack) -> Iterator[dict[str, str]]:
-    """A real Prefect server on real Postgres; the variables that use it are set for the rest of the session."""
+    """The variables that use a real Prefect server on real Postgres, running for the rest of the session.
+
+    They are not left set: other tests must find the environment as it was.
+    """
+    before = dict(os.environ)
     with stack.running({"postgres", "prefect"}) as variables:
+        os.environ.clear()
+        os.environ.update(before)
         yield variables
