@@ -108,11 +108,11 @@ def _warm_up(cache: Path) -> None:
     """Start a fork server once: what inductor compiles for all problems alike is then on disk."""
     import asyncio
 
-    from cuda_agent.problems.vet import warm_server
+    from cuda_agent.judge.inductor import START_SECONDS, warm_server
 
     async def once() -> None:
         server = warm_server(cache)
-        await server.start(timeout=600.0)
+        await server.start(START_SECONDS)
         await server.close()
 
     asyncio.run(once())

@@ -50,6 +50,7 @@ async def generate_problems(stage_run_id: UUID, config: DatasetConfig, judge: Ju
         done=done,
         lease=services.lease,
         threads=judge.threads,
+        server=await services.fork_server(judge.threads),
     )
     splits = {problem.position: problem.split for problem in problems if problem.accepted}
     await asyncio.to_thread(close_dataset, services.store, dataset_id, splits)

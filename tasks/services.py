@@ -19,8 +19,10 @@ from cuda_agent.engines.base import TextEngine, TokenEngine
 from cuda_agent.engines.teacher import Teacher
 from cuda_agent.engines.transformers import TransformersEngine
 from cuda_agent.errors import ConfigError
+from cuda_agent.judge.inductor import START_SECONDS, warm_server
 from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.pool import JudgePool
+from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import Store, cache_folder, open_store
 from tasks.policies import policy_folder
 from tasks.verdicts import VerdictCache
@@ -35,11 +37,25 @@ class Services:
         self._lease_path = device_lease_path(cache_dir)
         self.lease = Lease(self._lease_path)
         self._exit = AsyncExitStack()
+        self._servers: dict[int, ForkServer] = {}
         self._judges: dict[str, JudgePool] = {}
         self._engine: TransformersEngine | None = None
         self._renderers: dict[UUID, ChatRenderer] = {}
         self._loaded: UUID | None = None
         self._lock = asyncio.Lock()
+
+    async def fork_server(self, threads: int) -> ForkServer:
+        """The warm fork server that vetting and judging with this many threads share, started on first use."""
+        async with self._lock:
+            return await self._fork_server(threads)
+
+    async def _fork_server(self, threads: int) -> ForkServer:
+        if threads not in self._servers:
+            server = warm_server(self.cache_dir, threads)
+            await server.start(START_SECONDS)
+            self._exit.push_async_callback(server.close)
+            self._servers[threads] = server
+        return self._servers[threads]
 
     async def judge(self, config: JudgeConfig) -> JudgePool:
         """The judge pool for these settings, started on first use."""
@@ -47,7 +63,8 @@ class Services:
             key = config.model_dump_json()
             if key not in self._judges:
                 cache = VerdictCache(self.store)
-                pool = JudgePool(config, cache_dir=self.cache_dir, lease=self.lease, lookup=cache.lookup)
+                server = await self._fork_server(config.threads)
+                pool = JudgePool(config, cache_dir=self.cache_dir, server=server, lease=self.lease, lookup=cache.lookup)
                 self._judges[key] = await self._exit.enter_async_context(pool)
             return self._judges[key]
 

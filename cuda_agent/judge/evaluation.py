@@ -19,7 +19,7 @@ from cuda_agent.errors import DeviceError
 from cuda_agent.judge.build import MODULES, Manifest
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.lease import Lease
-from cuda_agent.judge.problem_host import Case, Part, ProblemHost
+from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.timing import BaselineLost, Times, measure, ratio_interval
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
@@ -154,7 +154,7 @@ class Evaluation:
             async with self.host.timing, self._leased(self.bench.lease.exclusive()):
                 with self.phases.timed("time"):
                     self.times = await self._measure(candidate, baseline, compiles=facts.compiles)
-            self._check_times(self.times, exam)
+            await self._check_times(self.times, exam)
 
     @contextlib.asynccontextmanager
     async def _leased(self, lease: contextlib.AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
@@ -240,7 +240,12 @@ class Evaluation:
                 continue
             with self.phases.timed("verify"):
                 answer = await self._ask(candidate, "verify", {"cases": [case.inputs for case in part.cases]})
-                await asyncio.to_thread(_examine, answer, part.cases)
+                _check_conduct(answer, part.cases)
+                for number, (case, output) in enumerate(zip(part.cases, answer["outputs"], strict=True)):
+                    if found := await self._difference(case, output):
+                        raise Rejected("wrong_output", None, f"input set {number}: {found}")
+                if answer.get("state_changed"):
+                    raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
 
     async def _ask(self, candidate: Child, method: str, payload: dict[str, Any]) -> Any:
         try:
@@ -268,11 +273,20 @@ class Evaluation:
             await asyncio.gather(running, return_exceptions=True)
             raise
 
-    def _check_times(self, times: Times, exam: Exam) -> None:
+    async def _difference(self, case: Case, output: Any) -> str:
+        """What is wrong with an output; the float64 reference is asked for only where the float32 one does not settle it."""
+        found = await asyncio.to_thread(difference, case.output, output)
+        exact = await self.host.exact(case) if found else None
+        if exact is None:
+            return found
+        try:
+            return await asyncio.to_thread(difference, case.output, output, exact)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise ProblemInvalid("the reference answered with nonsense in float64") from error
+
+    async def _check_times(self, times: Times, exam: Exam) -> None:
         for sample in times.samples:
-            case = exam.timed[sample.input_set]
-            found = difference(case.output, sample.output, case.exact)
-            if found:
+            if found := await self._difference(exam.timed[sample.input_set], sample.output):
                 raise Rejected("wrong_output", "while_timed", f"during timing, {found}")
         if times.forged:
             missing = times.unaccounted_ns / 1e6
@@ -290,8 +304,8 @@ class Evaluation:
 # --- answers of a candidate -----------------------------------------------------------------------------------------------
 
 
-def _examine(answer: Any, cases: tuple[Case, ...]) -> None:
-    """Decide on one answer to `verify`."""
+def _check_conduct(answer: Any, cases: tuple[Case, ...]) -> None:
+    """Decide on all of an answer to `verify` but its outputs' values."""
     if not isinstance(answer, dict) or not isinstance(answer.get("outputs"), list) or len(answer["outputs"]) != len(cases):
         raise Rejected("runtime_error", "protocol", "the process answered with nonsense")
     forbidden = answer.get("forbidden")
@@ -301,12 +315,6 @@ def _examine(answer: Any, cases: tuple[Case, ...]) -> None:
         raise Rejected("hack", "no_custom_kernel", "forward never called a kernel of the extension")
     if answer.get("mutated") and not any(case.mutates for case in cases):
         raise Rejected("hack", "input_mutated", "forward changed its inputs")
-    for number, (case, output) in enumerate(zip(cases, answer["outputs"], strict=True)):
-        found = difference(case.output, output, case.exact)
-        if found:
-            raise Rejected("wrong_output", None, f"input set {number}: {found}")
-    if answer.get("state_changed"):
-        raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
 
 
 def _own_lines(failure: ChildFailed) -> str:

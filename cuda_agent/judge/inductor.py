@@ -1,10 +1,10 @@
 """Warm inductor in sandboxed children: whatever does not depend on the problem is done once, in the fork server.
 
-`ForkServer(preload=("cuda_agent.judge.inductor:warm",), environment=environment(root))` compiles one harmless module: imports,
-the check of the vector instructions and the precompiled header (150 MB, 15-40 s once per machine, kept under `root`) are
-then inherited by every child, which must see `root` read-only. A child keeps its compiled code in a folder of its own;
-`collect` and `restore` carry exactly one problem's code from the child that vetted it to the one that times it, so no
-problem can touch another's. A bundle made by another torch, compiler or CPU is ignored by inductor's own keys.
+`warm_server` compiles one harmless module: imports, the check of the vector instructions and the precompiled header (150 MB,
+15-40 s once per machine, kept under `root_of(cache)`) are then inherited by every child, which must see that folder
+read-only. A child keeps its compiled code in a folder of its own; `collect` and `restore` carry exactly one problem's code
+from the child that vetted it to the one that times it, so no problem can touch another's. A bundle made by another torch,
+compiler or CPU is ignored by inductor's own keys.
 Imports torch inside functions only.
 """
 
@@ -13,10 +13,29 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from cuda_agent.sandbox.forkserver import ForkServer
+
 ROOT_VARIABLE = "CUDA_AGENT_INDUCTOR"
 CODE_FOLDER = "/tmp/inductor"  # the same in every child: generated code may name it
-PRELOAD = ("cuda_agent.judge.inductor:warm",)
+PRELOAD = (
+    "cuda_agent.judge.inductor:warm",
+    "cuda_agent.judge.candidate",
+    "cuda_agent.judge.reference",
+    "cuda_agent.judge.baseline",
+)
+START_SECONDS = 300.0
 SKIPPED = ("locks",)
+
+
+def root_of(cache_dir: Path) -> Path:
+    """Where a machine's cache keeps what inductor made."""
+    return cache_dir / "inductor"
+
+
+def warm_server(cache_dir: Path, threads: int = 0) -> ForkServer:
+    """A fork server, not yet started (allow START_SECONDS), for the judge's roles and for vetting; 0 threads: all cores."""
+    threads = threads or len(os.sched_getaffinity(0))
+    return ForkServer(PRELOAD, environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
 
 
 def environment(root: Path) -> dict[str, str]:

@@ -30,7 +30,6 @@ from cuda_agent.sandbox.forkserver import ForkServer
 Lookup = Callable[[str], "Verdict | Awaitable[Verdict | None] | None"]
 Record = Callable[[str, Verdict], "Awaitable[None] | None"]
 Purpose = Literal["judge", "verify", "profile"]
-PRELOAD = (*inductor.PRELOAD, "cuda_agent.judge.candidate", "cuda_agent.judge.reference", "cuda_agent.judge.baseline")
 REMEMBERED = 4_096
 UNSETTLED = frozenset({"infra_error"})
 
@@ -43,6 +42,7 @@ class JudgePool:
         config: JudgeConfig,
         *,
         cache_dir: Path,
+        server: ForkServer | None = None,
         lease: Lease | None = None,
         lookup: Lookup | None = None,
         record: Record | None = None,
@@ -51,12 +51,14 @@ class JudgePool:
     ) -> None:
         """Prepare; nothing starts before `async with`.
 
-        `cache_dir` holds the glue, inductor's headers and the default lease. `lookup(key)` and `record(key, verdict)` may be
+        `cache_dir` holds the glue, inductor's headers and the default lease. `server` is a running one of
+        `inductor.warm_server` to use instead of an own one. `lookup(key)` and `record(key, verdict)` may be
         plain or async and let the caller keep verdicts. At most `max_problems` keep their children (about 250 MB each);
         `at_once` submissions build and verify at a time (0: one per core).
         """
         self.config, self._cache_dir = config, cache_dir.resolve()
         self.lease = lease or Lease(device_lease_path(self._cache_dir))
+        self._server, self._own_server = server, server is None
         self._lookup, self._record, self._max_problems = lookup, record, max_problems
         self._slots = _Slots(at_once or len(os.sched_getaffinity(0)))
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
@@ -64,7 +66,7 @@ class JudgePool:
         self._bench: Bench | None = None
 
     async def __aenter__(self) -> Self:
-        """Prepare the glue (once per machine) and start the fork server.
+        """Prepare the glue (once per machine) and start the fork server, unless one was given.
 
         Raises:
             ConfigError: backend cuda.
@@ -74,14 +76,14 @@ class JudgePool:
             raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
         manifest = await asyncio.to_thread(build.prepare, self._cache_dir, self.config.backend)
         threads = self.config.threads or len(os.sched_getaffinity(0))
-        environment = inductor.environment(self._root) | {"OMP_NUM_THREADS": str(threads)}
-        server = ForkServer(PRELOAD, environment)
-        await server.start(timeout=300.0)
-        self._bench = Bench(server, manifest, self.config, self.lease, threads, machine.environment(self.config, threads))
+        if self._server is None:
+            self._server = inductor.warm_server(self._cache_dir, threads)
+            await self._server.start(inductor.START_SECONDS)
+        self._bench = Bench(self._server, manifest, self.config, self.lease, threads, machine.environment(self.config, threads))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """End every child and the server."""
+        """End every child, and the server if it is the pool's own."""
         for task in [future for future in self._known.values() if not future.done()]:
             task.cancel()
         await asyncio.gather(*self._known.values(), return_exceptions=True)
@@ -89,9 +91,11 @@ class JudgePool:
             await host.close()
         self._hosts.clear()
         if self._bench is not None:
-            await self._bench.server.close()
             self._bench.clock.shutdown(wait=False)
             self._bench = None
+        if self._own_server and self._server is not None:
+            await self._server.close()
+            self._server = None
 
     @property
     def manifest(self) -> build.Manifest:
@@ -220,7 +224,7 @@ class JudgePool:
 
     @property
     def _root(self) -> Path:
-        return self._cache_dir / "inductor"
+        return inductor.root_of(self._cache_dir)
 
     def _running(self) -> Bench:
         if self._bench is None:

@@ -26,11 +26,12 @@ class ProblemInvalid(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs with the expected output, packed; `exact` is the answer in float64 or None."""
+    """One set of inputs with the expected output, packed, and the seeds under which weights and inputs were drawn."""
 
+    weights: int
+    seed: int
     inputs: Any
     output: Any
-    exact: Any
     mutates: bool
 
 
@@ -68,8 +69,16 @@ class ProblemHost:
         answer = await self._ask_reference("exam", {"weights": list(weights), "seeds": list(seeds)})
         try:
             return [_part(part) for part in answer["parts"]]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ProblemInvalid("the reference answered with nonsense") from error
+
+    async def exact(self, case: Case) -> Any:
+        """A case's expected output in float64, packed; None where the problem cannot run in it.
+
+        Raises:
+            ProblemInvalid: the problem fails.
+        """
+        return await self._ask_reference("exact", {"weights": case.weights, "seed": case.seed})
 
     async def baseline(self) -> tuple[Child, BaselineFacts]:
         """The warmed-up baseline child and what torch.compile made of the problem; hold `timing` while using it.
@@ -95,12 +104,9 @@ class ProblemHost:
                 if self._reference is None or not self._reference.alive:
                     common = {"code": self.code, "threads": self._threads}
                     self._reference = await self._server.open("cuda_agent.judge.reference:open_reference", common, self._limits)
-            answer = await self._reference.call(method, payload, ANSWER_SECONDS)
+            return await self._reference.call(method, payload, ANSWER_SECONDS)
         except ChildFailed as failure:
             raise _fault(failure) from failure
-        if not isinstance(answer, dict):
-            raise ProblemInvalid("the reference answered with nonsense")
-        return answer
 
     async def _open_baseline(self) -> Child:
         bundle = inductor.bundle_path(self._root, self.sha256)
@@ -119,7 +125,10 @@ class ProblemHost:
 
 
 def _part(data: dict[str, Any]) -> Part:
-    cases = tuple(Case(case["inputs"], case["output"], case["exact"], bool(case["mutates"])) for case in data["cases"])
+    weights = int(data["weights"])
+    cases = tuple(
+        Case(weights, int(case["seed"]), case["inputs"], case["output"], bool(case["mutates"])) for case in data["cases"]
+    )
     return Part(data["init"], data["state"], cases)
 
 

@@ -1,9 +1,8 @@
-"""The reference child: draws weights and inputs under the judge's seeds and answers them, in float32 and in float64.
+"""The reference child: draws weights and inputs under the judge's seeds and answers them, and in float64 when asked.
 
 Runs the problem's own, untrusted code in a sandbox of its own; the submission never runs here.
 """
 
-import copy
 from typing import Any
 
 import torch
@@ -23,7 +22,8 @@ class Reference:
         """Draw weights under each of `weights` and answer sets of inputs drawn under `seeds`, shared out among the draws.
 
         A model without weights needs one draw only. Each part holds what ModelNew is made with (`init`), the state_dict
-        (`state`) and its cases: inputs, output, output in float64 (or None), whether the reference changes its inputs.
+        (`state`), the seed it was drawn under (`weights`) and its cases: seed, inputs, output, whether the reference changes
+        its inputs.
         """
         weights, seeds = list(payload["weights"]), list(payload["seeds"])
         parts = [self._part(weights[0], [])]
@@ -36,18 +36,21 @@ class Reference:
         model = self.problem.model(weights)
         with torch.no_grad():
             cases = [self._case(model, seed) for seed in seeds]
-        return {"init": pack(self.problem.init_inputs(weights)), "state": pack(dict(model.state_dict())), "cases": cases}
+        init, state = pack(self.problem.init_inputs(weights)), pack(dict(model.state_dict()))
+        return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int) -> dict[str, Any]:
         inputs = self.problem.inputs(seed)
         given = clone(inputs)
         output = model(*given)
-        case = {"inputs": pack(inputs), "output": pack(output), "mutates": not same(given, inputs)}
-        return case | {"exact": self._exact(model, inputs)}
+        return {"seed": seed, "inputs": pack(inputs), "output": pack(output), "mutates": not same(given, inputs)}
 
-    def _exact(self, model: torch.nn.Module, inputs: list[Any]) -> Any:
+    def exact(self, payload: dict[str, Any]) -> Any:
+        """The output in float64 for the weights and inputs drawn under two seeds, or None."""
+        model, inputs = self.problem.model(payload["weights"]), self.problem.inputs(payload["seed"])
         try:
-            return pack(_double(copy.deepcopy(model).double()(*_double(inputs))))
+            with torch.no_grad():
+                return pack(_double(model.double()(*_double(inputs))))
         except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
             return None
 

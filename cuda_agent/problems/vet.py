@@ -23,17 +23,11 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind, Limits
 
 PROBE = "cuda_agent.problems.probe_child:open_probe"
-START_SECONDS = 300.0
 METHODS: tuple[tuple[Stage, str, str], ...] = (
     ("run", "examine", "runs_eager"),
     ("time", "time_eager", "runs_eager"),
     ("compile", "compile", "runs_compiled"),
 )
-
-
-def warm_server(cache_dir: Path) -> ForkServer:
-    """A fork server, not yet started, whose children compile warmly; the first start on a machine takes half a minute."""
-    return ForkServer(preload=inductor.PRELOAD, environment=inductor.environment(cache_dir / "inductor"))
 
 
 class Vetter:
@@ -55,14 +49,14 @@ class Vetter:
 
         `evaluation` holds texts that no accepted problem may resemble. With a `lease`, eager time is taken under it alone
         and the rest shared. `threads` is the judge's setting (0: all cores). `server` is a running fork server to use
-        instead of an own one, started as `warm_server` does. `fresh` gives each candidate a child of its own: slower by
+        instead of an own one, made by `inductor.warm_server`. `fresh` gives each candidate a child of its own: slower by
         some 40 %, for texts of others, which could tamper with the next one's process.
 
         Raises:
             ProblemError: an evaluation text is no problem.
         """
         self._science, self._execution, self._lease, self._threads = science, execution, lease, threads
-        self._cache_dir, self._root = cache_dir, cache_dir / "inductor"
+        self._cache_dir, self._root = cache_dir, inductor.root_of(cache_dir)
         self._evaluation = tuple(fingerprint(code, f"#{number}") for number, code in enumerate(evaluation))
         self._server, self._own_server, self._fresh = server, server is None, fresh
         self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
@@ -70,8 +64,8 @@ class Vetter:
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
         if self._server is None:
-            self._server = warm_server(self._cache_dir)
-            await self._server.start(timeout=START_SECONDS)
+            self._server = inductor.warm_server(self._cache_dir, self._threads)
+            await self._server.start(inductor.START_SECONDS)
         for _ in range(self._execution.workers):
             self._idle.put_nowait(None)
         return self

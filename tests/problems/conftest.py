@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from cuda_agent.problems.vet import START_SECONDS, warm_server
+from cuda_agent.judge.inductor import START_SECONDS, warm_server
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
 
@@ -13,6 +13,6 @@ from cuda_agent.store.session import cache_folder
 async def warm() -> AsyncIterator[ForkServer]:
     """A started fork server."""
     server = warm_server(cache_folder())
-    await server.start(timeout=START_SECONDS)
+    await server.start(START_SECONDS)
     yield server
     await server.close()
