@@ -93,7 +93,7 @@ def _services(*names: str, port: int | None = None, meanwhile: Callable[[], obje
 @app.command()
 def setup() -> None:
     """Compile what the judge needs once per machine; quick when it is done."""
-    from cuda_agent.judge.build import prepare
+    from cuda_agent.judge.glue import prepare
     from cuda_agent.store.session import cache_folder
 
     _tell("checking the judge's glue (the first time compiles it, about half a minute) …")

@@ -209,6 +209,9 @@ class PpoScience(Frozen):
     actor_rate: Rate = Field(3e-6, description="actor's learning rate")
     critic_rate: Rate = Field(6e-6, description="critic's learning rate")
     epochs: int = Field(1, ge=1, le=32, description="passes over each rollout batch")
+    critic_only_steps: int = Field(
+        0, ge=0, le=1_000, description="first steps that train the critic alone; a new critic's advantages say nothing yet"
+    )
     minibatch: int = Field(1_024, ge=1, description="trajectories per optimiser step (paper: the whole batch)")
     normalise_advantages: bool = Field(False, description="whiten advantages over the batch's policy tokens")
     max_grad_norm: float = Field(1.0, gt=0.0, description="gradient clipping")

@@ -20,7 +20,8 @@ from typing import Any, Literal, Self
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
-from cuda_agent.judge import build, inductor, machine
+from cuda_agent.judge import glue, inductor, machine
+from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.evaluation import Bench, Evaluation
 from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
@@ -74,7 +75,7 @@ class JudgePool:
         """
         if self.config.backend == "cuda":
             raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
-        manifest = await asyncio.to_thread(build.prepare, self._cache_dir, self.config.backend)
+        manifest = await asyncio.to_thread(glue.prepare, self._cache_dir, self.config.backend)
         threads = self.config.threads or len(os.sched_getaffinity(0))
         if self._server is None:
             self._server = inductor.warm_server(self._cache_dir, threads)
@@ -98,7 +99,7 @@ class JudgePool:
             self._server = None
 
     @property
-    def manifest(self) -> build.Manifest:
+    def manifest(self) -> Manifest:
         """The glue that submissions are built with; a workspace's shell needs to see its folder."""
         return self._running().manifest
 

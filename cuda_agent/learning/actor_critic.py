@@ -183,9 +183,12 @@ def engine_logprobs(data: Rewarded) -> Tensor:
 def ppo_step(session: Session, science: PpoScience, path: Path, step: int) -> dict[str, Any]:
     """One step of PPO on the rollout batch in `path`: `epochs` passes in mini-batches of trajectories.
 
+    `step` counts from 0; the first `critic_only_steps` leave the actor as it is.
+
     Returns:
-        Metrics: losses, approx_kl, clip_fraction and gradient norms are means over the optimiser steps; entropy,
-        log-prob gap, explained variance, values and rewards describe the batch before the first one.
+        Metrics: losses, approx_kl, clip_fraction and gradient norms are means over the optimiser steps (the actor's only
+        where it was trained); entropy, log-prob gap, explained variance, values and rewards describe the batch before
+        the first one.
 
     Raises:
         LearningError: unusable episodes, trainer and engine disagree, or gradients that are not finite.
@@ -204,7 +207,9 @@ def ppo_step(session: Session, science: PpoScience, path: Path, step: int) -> di
     fixed = Step(before["logprobs"], used, targets)
     for epoch in range(science.epochs):
         for indexes in shuffled(len(data.episodes), science.minibatch, (science.seed, step, epoch)):
-            _ppo_update(session, science, data, fixed, indexes, meter)
+            found = {} if step < science.critic_only_steps else _actor_update(session, science, data, fixed, indexes)
+            found |= _critic_update(session, science, data, fixed, indexes)
+            meter.add(data.tokens(indexes), int(data.layout.counts[indexes].sum()), **found)
     return {
         **meter.metrics(),
         **critic_metrics(data, before["values"], science.gamma, science.lam),
@@ -217,15 +222,13 @@ def ppo_step(session: Session, science: PpoScience, path: Path, step: int) -> di
     }
 
 
-def _ppo_update(session: Session, science: PpoScience, data: Rewarded, fixed: Step, indexes: list[int], meter: Meter) -> None:
-    """One optimiser step of actor and critic on the episodes at `indexes`."""
-    assert session.actor is not None and session.critic is not None
-    weights = data.weights(indexes)
-    batches = session.batches(data.episodes, data.layout, indexes)
-    clip = (science.clip_low, science.clip_high)
+def _actor_update(session: Session, science: PpoScience, data: Rewarded, fixed: Step, indexes: list[int]) -> dict[str, float]:
+    """One optimiser step of the actor on the episodes at `indexes`; returns its metrics."""
+    assert session.actor is not None
+    weights, clip = data.weights(indexes), (science.clip_low, science.clip_high)
     sums = torch.zeros(2, device=weights.device)  # approximate KL, clip fraction
 
-    def actor_loss(batch: MicroBatch) -> Tensor:
+    def loss(batch: MicroBatch) -> Tensor:
         flat = session.tensor(batch.flat)
         old, advantage, weight = fixed.old_logprobs[flat], fixed.advantages[flat], weights[flat] * (not batch.ghost)
         logprob, _ = session.logprobs(batch)
@@ -233,16 +236,22 @@ def _ppo_update(session: Session, science: PpoScience, data: Rewarded, fixed: St
         sums.add_(torch.stack([ppo.approx_kl(new, old, weight), ppo.clip_fraction(new, old, advantage, weight, *clip)]))
         return ppo.clipped_surrogate(logprob, old, advantage, weight, *clip)
 
-    def critic_loss(batch: MicroBatch) -> Tensor:
+    own = session.actor.backward(loss, session.batches(data.episodes, data.layout, indexes))
+    norm = session.actor.update(science.max_grad_norm)
+    totals = session.total(own, *(float(number) for number in sums))
+    return dict(zip(("actor_loss", "approx_kl", "clip_fraction"), totals, strict=True)) | {"actor_grad_norm": norm}
+
+
+def _critic_update(session: Session, science: PpoScience, data: Rewarded, fixed: Step, indexes: list[int]) -> dict[str, float]:
+    """One optimiser step of the critic on the episodes at `indexes`; returns its metrics."""
+    assert session.critic is not None
+    weights = data.weights(indexes)
+
+    def loss(batch: MicroBatch) -> Tensor:
         flat = session.tensor(batch.flat)
         return ppo.value_loss(session.values(batch), fixed.targets[flat], weights[flat] * (not batch.ghost))
 
-    actor_total = session.actor.backward(actor_loss, batches)
-    critic_total = session.critic.backward(critic_loss, batches)
-    norms = {
-        "actor_grad_norm": session.actor.update(science.max_grad_norm),
-        "critic_grad_norm": session.critic.update(science.max_grad_norm),
-    }
-    totals = session.total(actor_total, critic_total, *(float(number) for number in sums))
-    named = dict(zip(("actor_loss", "critic_loss", "approx_kl", "clip_fraction"), totals, strict=True))
-    meter.add(data.tokens(indexes), int(data.layout.counts[indexes].sum()), **named, **norms)
+    own = session.critic.backward(loss, session.batches(data.episodes, data.layout, indexes))
+    norm = session.critic.update(science.max_grad_norm)
+    (total,) = session.total(own)
+    return {"critic_loss": total, "critic_grad_norm": norm}

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import uuid_utils.compat
-from sqlalchemy import ForeignKey, Index, LargeBinary, MetaData, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, MetaData, UniqueConstraint
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -234,7 +234,8 @@ class Turn(Row, Base):
     position: Mapped[int]
     role: Mapped[str]  # system | user | assistant | tool
     text: Mapped[str]
-    tool_calls: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, default=list)
+    # json, not jsonb, which sorts keys: training renders calls again, and arguments must stand as they were written.
+    tool_calls: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     verdict_id: Mapped[UUID | None] = mapped_column(ForeignKey("verdict.id"))
     generate_seconds: Mapped[float] = mapped_column(default=0.0)
     tool_seconds: Mapped[float] = mapped_column(default=0.0)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cuda_agent.judge.build import MANIFEST_VARIABLE, TEMPLATE, Manifest, build, first_error, prepare
+from cuda_agent.judge.build import MANIFEST_VARIABLE, Manifest, build, first_error
+from cuda_agent.judge.glue import TEMPLATE, prepare
 from cuda_agent.sandbox.shell import Shell
 from cuda_agent.store.session import cache_folder
 from tests.judge.texts import KERNEL

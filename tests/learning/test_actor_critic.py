@@ -62,6 +62,17 @@ def test_ppo_makes_rewarded_choices_likelier_and_others_less_so(policy: Path, fi
     assert metrics["approx_kl"] > 0 and math.isfinite(metrics["actor_loss"])
 
 
+def test_critic_only_steps_leave_the_actor_as_it_is(policy: Path, file: Path) -> None:
+    science = SCIENCE.model_copy(update={"critic_only_steps": 1})
+    session = open_session(policy, science)
+    before = first_choices(session, file)
+    metrics = ppo_step(session, science, file, 0)
+    assert torch.equal(first_choices(session, file), before)
+    assert metrics["critic_grad_norm"] > 0 and "actor_loss" not in metrics
+    ppo_step(session, science, file, 1)
+    assert not torch.equal(first_choices(session, file), before)
+
+
 def test_the_first_update_of_a_step_is_on_policy(policy: Path, file: Path) -> None:
     science = SCIENCE.model_copy(update={"minibatch": 64})
     metrics = ppo_step(open_session(policy, science), science, file, 1)

@@ -1,3 +1,4 @@
+import json
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -94,16 +95,17 @@ def test_arrays_come_back_exactly_inline_and_from_a_blob(store, dataset, batch, 
 
 def test_turns_and_verdicts_come_back_and_a_shared_verdict_is_one_row(store, dataset, batch):
     seen, final = Judged(reward=2.0), Judged()
+    calls = [{"name": "Write", "arguments": {"file_path": "kernels/a.cpp", "content": "int x;", "b": 1, "a": 2}}]
     turns = [
         TurnRecord("user", "write a kernel"),
-        TurnRecord("assistant", "yes", [{"name": "Bash", "arguments": {"command": "make"}}], generate_seconds=1.5),
+        TurnRecord("assistant", "yes", calls, generate_seconds=1.5),
         TurnRecord("tool", "ok\x00 \ud800 done", verdict=seen, tool_seconds=0.5),
         TurnRecord("tool", "again", verdict=seen),
     ]
     rollout_id = save_rollout(store, batch, record(store, dataset, turns=turns, verdict=final, submission={"model_new.py": "x"}))
     stored = queries.rollout_turns(store, [rollout_id])[rollout_id]
     assert [turn.role for turn in stored] == ["user", "assistant", "tool", "tool"]
-    assert stored[1].tool_calls == [{"name": "Bash", "arguments": {"command": "make"}}]
+    assert json.dumps(stored[1].tool_calls) == json.dumps(calls), "in the order in which they were written"
     assert stored[2].text == "ok\ufffd ? done"
     assert stored[2].verdict_id == stored[3].verdict_id is not None
     counted = queries.finished_rollouts(store, batch)[0]

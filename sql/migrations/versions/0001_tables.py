@@ -251,7 +251,7 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("role", sa.String(), nullable=False),
         sa.Column("text", sa.String(), nullable=False),
-        sa.Column("tool_calls", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("tool_calls", sa.JSON(), nullable=False),
         sa.Column("verdict_id", sa.Uuid(), nullable=True),
         sa.Column("generate_seconds", sa.Double(), nullable=False),
         sa.Column("tool_seconds", sa.Double(), nullable=False),

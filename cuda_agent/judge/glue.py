@@ -1,0 +1,145 @@
+"""The glue between submissions, Python and torch: compiled once per machine (30-60 s), then linked with every build.
+
+`BuildEnvironmentError` is raised where the compiler, torch or the CUDA toolkit are missing or do not fit.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from cuda_agent.errors import BuildEnvironmentError
+from cuda_agent.judge.build import MODULES, Manifest, first_error
+
+TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
+TORCH_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
+GLUE_VERSION = 1  # raise when the way the glue is made changes
+KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
+
+
+def prepare(cache_dir: Path, backend: str = "cpu", arch: str = "") -> Manifest:
+    """Return the manifest of this machine's glue, compiling it first if needed (30-60 s, once).
+
+    `arch` is the device's architecture for backend cuda, such as "sm_90".
+
+    Raises:
+        BuildEnvironmentError: no compiler, no torch, or torch's headers do not compile.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise BuildEnvironmentError("g++ is missing; install it (Debian: apt-get install g++)")
+    folder = cache_dir.resolve() / "glue" / f"{backend}-{_key(compiler, backend, arch)}"
+    path = folder / "manifest.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / "lock"):
+            if not path.exists():
+                _compile_glue(compiler, folder, backend, arch)
+    return Manifest.read(path)
+
+
+def _key(compiler: str, backend: str, arch: str) -> str:
+    version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
+    cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
+    parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
+    parts += [(TEMPLATE / name).read_text() for name in ("binding.cpp", "binding_registry.h")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError as error:
+        raise BuildEnvironmentError("torch is not installed; run `make setup`") from error
+
+
+def _torch_folder() -> Path:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise BuildEnvironmentError("torch is not installed; run `make setup`")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
+    torch = _torch_folder()
+    includes = (torch / "include", torch / "include/torch/csrc/api/include", Path(sysconfig.get_paths()["include"]))
+    system = tuple(f"-isystem{path}" for path in includes)
+    shutil.copy(TEMPLATE / "binding_registry.h", folder / "binding_registry.h")
+    cuda = _cuda_flags(arch) if backend == "cuda" else ()
+    defines = ("-DWITH_CUDA", f"-isystem{_cuda_home()}/include") if backend == "cuda" else ()
+    module = (f"-DTORCH_EXTENSION_NAME={MODULES[backend]}",)
+    glue = [compiler, "-O2", "-fPIC", "-std=c++20", *defines, *module, *system, f"-I{folder}"]
+    _must([*glue, "-c", str(TEMPLATE / "binding.cpp"), "-o", str(folder / "glue.o")])
+    _must(["strip", "-g", str(folder / "glue.o")])
+    stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
+    vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
+    mvec = ("-lmvec",) if _links(compiler, folder, "_ZGVdN8v_expf") else ()
+    if not mvec:
+        vector = ("-DLIGHT_NO_VECTOR",)
+    gold = ("-fuse-ld=gold",) if _works([compiler, "-fuse-ld=gold", "-shared", "-x", "c++", os.devnull, "-o", os.devnull]) else ()
+    libraries = (f"-L{_cuda_home()}/lib64", "-lcudart", "-lcublas", "-lcudnn") if backend == "cuda" else ()
+    manifest = Manifest(
+        backend=backend,
+        folder=str(folder),
+        compile=(compiler, *KERNEL_FLAGS, "-fdiagnostics-color=never", "-fmax-errors=3", *vector, *module, f"-I{folder}"),
+        torch_includes=system,
+        link=(*gold, *stubs, *libraries, *mvec, "-lm"),
+        cuda=cuda,
+    )
+    draft = folder / "manifest.draft"
+    draft.write_text(json.dumps(manifest._asdict(), indent=1))
+    draft.replace(manifest.path)
+
+
+def _stubs(compiler: str, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Empty libraries under the names of torch's: linking with them is quick, and the loader finds the real ones."""
+    for name in names:
+        _must([compiler, "-shared", f"-Wl,-soname,lib{name}.so", "-x", "c++", os.devnull, "-o", str(folder / f"lib{name}.so")])
+    return ("-Wl,--no-as-needed", f"-L{folder}", *(f"-l{name}" for name in names), "-Wl,--as-needed")
+
+
+def _links(compiler: str, folder: Path, symbol: str) -> bool:
+    source = folder / "try.cpp"
+    source.write_text(f'extern "C" void {symbol}();\nint main() {{ {symbol}(); }}\n')
+    return _works([compiler, str(source), "-lmvec", "-lm", "-o", str(folder / "try")])
+
+
+def _cuda_home() -> Path:
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not os.access(nvcc, os.X_OK):
+        raise BuildEnvironmentError("nvcc is missing; install the CUDA toolkit or use --backend cpu")
+    return Path(nvcc).resolve().parents[1]
+
+
+def _cuda_flags(arch: str) -> tuple[str, ...]:
+    flags = ("-O3", "-std=c++17", f"-arch={arch or 'sm_90'}", "-Xcompiler", "-fPIC", "-Xcompiler", "-fopenmp")
+    return (str(_cuda_home() / "bin" / "nvcc"), *flags)
+
+
+def _works(command: Sequence[str]) -> bool:
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def _must(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BuildEnvironmentError(
+            f"the glue to torch does not compile: {first_error(done.stderr)}; check that g++ and torch fit"
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
