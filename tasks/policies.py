@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from uuid import UUID
 
-from cuda_agent.errors import StoreError
+from cuda_agent.store.queries import get_critic, get_policy
 from cuda_agent.store.session import Store, home_folder
 from cuda_agent.store.tables import CriticVersion, PolicyVersion
 
@@ -64,21 +64,15 @@ def policy_folder(store: Store, policy_id: UUID) -> Path:
     Raises:
         StoreError: there is no such complete version, or its blob is missing or damaged.
     """
-    with store.session() as session:
-        version = session.get(PolicyVersion, policy_id)
-    return _fetch(store, version, f"policy version {policy_id}")
+    return _fetch(store, get_policy(store, policy_id))
 
 
 def critic_folder(store: Store, critic_id: UUID) -> Path:
     """A local copy of a critic's folder. Raises StoreError as `policy_folder` does."""
-    with store.session() as session:
-        version = session.get(CriticVersion, critic_id)
-    return _fetch(store, version, f"critic version {critic_id}")
+    return _fetch(store, get_critic(store, critic_id))
 
 
-def _fetch(store: Store, version: PolicyVersion | CriticVersion | None, what: str) -> Path:
-    if version is None or not version.complete:
-        raise StoreError(f"{what} is not in the store; list versions with: cuda-agent report --json")
+def _fetch(store: Store, version: PolicyVersion | CriticVersion) -> Path:
     folder = home_folder() / "cache" / "weights" / version.weights_sha256
     return store.blobs.get_folder(version.weights_uri, folder, version.weights_sha256)
 

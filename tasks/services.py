@@ -20,9 +20,9 @@ from cuda_agent.engines.teacher import Teacher
 from cuda_agent.engines.transformers import TransformersEngine
 from cuda_agent.errors import ConfigError
 from cuda_agent.judge.inductor import START_SECONDS, warm_server
-from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.sandbox.forkserver import ForkServer
+from cuda_agent.sandbox.lease import Lease, device_lease_path
 from cuda_agent.store.session import Store, cache_folder, open_store
 from tasks.policies import policy_folder
 from tasks.verdicts import VerdictCache

@@ -96,6 +96,18 @@ def _tensors(episode: Episode) -> EpisodeTensors:
     return EpisodeTensors(arrays.token_id, arrays.logprob, arrays.mask, reward, str(rollout.id))
 
 
+@asynccontextmanager
+async def _trained(
+    kind: type[RftJob] | type[CriticJob], config: RftConfig | CriticConfig, policy_id: UUID, episodes: Sequence[EpisodeTensors]
+) -> AsyncIterator[Finished]:
+    """Run a batch job from a policy on these episodes; what it wrote lasts as long as the block."""
+    with scratch() as folder:
+        write_episodes(folder / "episodes.npz", episodes)
+        actor = await asyncio.to_thread(policy_folder, current().store, policy_id)
+        files = {"actor": actor, "episodes": folder / "episodes.npz", "output": folder / "out"}
+        yield await run_logged(kind.model_validate({"execution": config.execution, "science": config.science, **files}))
+
+
 # --- RFT and critic --------------------------------------------------------------------------------------------------
 
 
@@ -110,17 +122,7 @@ async def train_rft(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID], 
     renderer = await asyncio.to_thread(current().renderer, policy_id)
     selection, episodes = await asyncio.to_thread(rft_episodes, store, batch_ids, config.science, renderer)
     _log_selection(selection)
-    with scratch() as folder:
-        write_episodes(folder / "episodes.npz", episodes)
-        actor = await asyncio.to_thread(policy_folder, store, policy_id)
-        job = RftJob(
-            execution=config.execution,
-            actor=actor,
-            episodes=folder / "episodes.npz",
-            output=folder / "out",
-            science=config.science,
-        )
-        done = await run_logged(job)
+    async with _trained(RftJob, config, policy_id, episodes) as done:
         version = await asyncio.to_thread(
             publish_policy,
             store,
@@ -190,17 +192,7 @@ async def train_critic(stage_run_id: UUID, policy_id: UUID, batch_ids: list[UUID
     """
     store = current().store
     episodes = tensors(await asyncio.to_thread(batch_episodes, store, batch_ids))
-    with scratch() as folder:
-        write_episodes(folder / "episodes.npz", episodes)
-        actor = await asyncio.to_thread(policy_folder, store, policy_id)
-        job = CriticJob(
-            execution=config.execution,
-            actor=actor,
-            episodes=folder / "episodes.npz",
-            output=folder / "out",
-            science=config.science,
-        )
-        done = await run_logged(job)
+    async with _trained(CriticJob, config, policy_id, episodes) as done:
         version = await asyncio.to_thread(
             publish_critic, store, done.saved.folder / "critic", stage_run_id=stage_run_id, policy_version_id=policy_id
         )

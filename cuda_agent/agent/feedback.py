@@ -17,9 +17,9 @@ from typing import Any, Protocol, Self
 
 from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge.build import Manifest
-from cuda_agent.judge.lease import Lease
 from cuda_agent.judge.pool import profile_text
 from cuda_agent.judge.verdict import Submission, Verdict
+from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.shell import Shell, ShellResult
 
 REQUESTS = 200  # of one episode; more are refused

@@ -192,11 +192,6 @@ class Decoder:
         self._rows: list[Row] = []
         self._kept: deque[tuple[list[int], list[tuple[torch.Tensor, torch.Tensor]]]] = deque()
 
-    @property
-    def busy(self) -> bool:
-        """Whether any sequence is waiting or under way."""
-        return bool(self._waiting or self._rows)
-
     def add(self, key: int, prompt: list[int], sampling: Sampling) -> None:
         """Queue a prompt; it joins at the next step.
 

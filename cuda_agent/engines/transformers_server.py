@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,10 @@ from transformers import AutoModelForCausalLM
 
 from cuda_agent.engines.base import Generation, Sampling
 from cuda_agent.engines.decoding import Decoder
-from cuda_agent.engines.gate import Gate, shared_gate
 from cuda_agent.errors import EngineError
+from cuda_agent.sandbox.lease import Lease
 
+Gate = Callable[[], AbstractContextManager[None]]  # held during each decode step
 LINE_LIMIT = 64 * 2**20  # bytes of one request or answer: a prompt of a million tokens
 
 
@@ -208,7 +210,7 @@ def main() -> None:
         model = open_model(weights, args.device, args.dtype)
         return Decoder(model, stop_ids=stop_ids(model), max_rows=args.rows)
 
-    gate: Gate = shared_gate(args.lease) if args.lease else contextlib.nullcontext
+    gate: Gate = Lease(args.lease).shared_sync if args.lease else contextlib.nullcontext
     asyncio.run(serve(args.socket, load, gate))
 
 

@@ -18,12 +18,12 @@ from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import DeviceError
 from cuda_agent.judge.build import MODULES, Manifest
 from cuda_agent.judge.compare import difference
-from cuda_agent.judge.lease import Lease
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.timing import BaselineLost, Times, measure, ratio_interval
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
+from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.limits import Bind, Limits
 
 TIMED_SETS = 2

@@ -23,10 +23,10 @@ from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
 from cuda_agent.judge import glue, inductor, machine
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.evaluation import Bench, Evaluation
-from cuda_agent.judge.lease import Lease, device_lease_path
 from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import ForkServer
+from cuda_agent.sandbox.lease import Lease, device_lease_path
 
 Lookup = Callable[[str], "Verdict | Awaitable[Verdict | None] | None"]
 Record = Callable[[str, Verdict], "Awaitable[None] | None"]
@@ -132,10 +132,6 @@ class JudgePool:
     async def profile_verdict(self, problem_code: str, submission: Submission) -> Verdict:
         """Feedback for the agent with times, apart from the verdict that counts."""
         return await self._once("profile", problem_code, submission)
-
-    async def profile(self, problem_code: str, submission: Submission) -> str:
-        """Text of `profile_verdict`: the times, or what failed."""
-        return profile_text(await self.profile_verdict(problem_code, submission))
 
     # --- one judgement per submission ------------------------------------------------------------------------------------
 

@@ -102,14 +102,6 @@ def render(operators: Sequence[Operator], shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def output_columns(operators: Sequence[Operator], shape: Shape) -> int:
-    """Columns of the output, by the shape rules."""
-    columns = shape.cols
-    for operator in operators:
-        columns = {"same": columns, "one": 1, "out_features": shape.out_features}[operator.columns]
-    return columns
-
-
 def well_formed(operators: Sequence[Operator]) -> bool:
     """Whether operators that leave one value per row stand last, and at most one operator holds weights."""
     return not any(operator.last_only for operator in operators[:-1]) and sum(bool(o.init) for o in operators) <= 1

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
-from cuda_agent.judge.lease import Lease
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.split import can_split, split
 from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
+from cuda_agent.sandbox.lease import Lease
 
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 

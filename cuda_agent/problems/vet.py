@@ -15,11 +15,11 @@ from typing import Any, Self
 
 from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.judge import inductor
-from cuda_agent.judge.lease import Lease
 from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
 from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse
 from cuda_agent.problems.similarity import fingerprint
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
+from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.limits import Bind, Limits
 
 PROBE = "cuda_agent.problems.probe_child:open_probe"

@@ -23,7 +23,7 @@ from cuda_agent.sandbox import isolate, kernel, view, worker
 from cuda_agent.sandbox.limits import Bind, Limits
 
 PACKET = 128 * 1024
-SOCKET, LOG = 3, 4
+SOCKET = 3
 
 
 class Server:

@@ -26,7 +26,6 @@ from cuda_agent.store.tables import (
     StageRun,
     TrainerState,
     Turn,
-    Update,
     Verdict,
 )
 
@@ -105,19 +104,6 @@ def dataset_problems(store: Store, dataset_id: UUID, split: str | None = None) -
         complete(session, Dataset, dataset_id)
         rows = session.scalars(select(Problem).where(*accepted).order_by(Problem.position)).all()
     return [_problem(row) for row in rows]
-
-
-def get_problem(store: Store, problem_id: UUID) -> ProblemView:
-    """One accepted problem.
-
-    Raises:
-        StoreError: there is none with this id.
-    """
-    with store.session() as session:
-        row = session.get(Problem, problem_id)
-    if row is None or row.split is None:
-        raise StoreError(f"problem {problem_id} is not an accepted problem of this store; check the id")
-    return _problem(row)
 
 
 def _problem(row: Problem) -> ProblemView:
@@ -199,12 +185,6 @@ def latest_trainer_state(store: Store, stage_run_id: UUID) -> TrainerState | Non
     query = select(TrainerState).where(TrainerState.stage_run_id == stage_run_id).order_by(TrainerState.step.desc()).limit(1)
     with store.session() as session:
         return session.scalars(query).first()
-
-
-def stage_updates(store: Store, stage_run_id: UUID) -> list[Update]:
-    """Metrics rows of a stage run, by step."""
-    with store.session() as session:
-        return list(session.scalars(select(Update).where(Update.stage_run_id == stage_run_id).order_by(Update.step)))
 
 
 def stage_evaluations(store: Store, stage_run_ids: Sequence[UUID]) -> list[Evaluation]:

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 import cuda_agent
 from cuda_agent.agent.chat import default_template
 from cuda_agent.config import JudgeConfig
-from cuda_agent.judge.lease import Lease
 from cuda_agent.judge.pool import JudgePool
+from cuda_agent.sandbox.lease import Lease
 
 CORPUS = [
     "import torch\nimport torch.nn as nn\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x\n",

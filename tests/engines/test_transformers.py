@@ -9,7 +9,7 @@ import pytest
 from cuda_agent.engines.base import Generation, Sampling
 from cuda_agent.engines.transformers import TransformersEngine
 from cuda_agent.errors import EngineError
-from cuda_agent.judge.lease import Lease
+from cuda_agent.sandbox.lease import Lease
 
 STOP = 3
 PROMPTS = [[5, 9, 20 + i, *range(30, 30 + 3 * i)] for i in range(9)]

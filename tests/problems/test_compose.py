@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cuda_agent.config import DatasetScience
 from cuda_agent.problems.catalogue import BY_NAME, BY_STATEMENT
-from cuda_agent.problems.compose import Shape, compose, output_columns, render, weakness, well_formed
+from cuda_agent.problems.compose import Shape, compose, render, weakness, well_formed
 from cuda_agent.problems.problem import Problem, read_contract
 
 QUICK = DatasetScience(count=64, eager_ms_min=0.05, eager_ms_max=5.0, operator_mix={1: 0.2, 2: 0.5, 3: 0.2, 4: 0.05, 5: 0.05})
@@ -95,12 +95,7 @@ def test_live_chains_pass(names: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(sorted(BY_NAME)), min_size=1, max_size=5))
-def test_a_rendered_chain_parses_and_its_columns_follow_the_rules(names: list[str]) -> None:
+def test_a_rendered_chain_parses(names: list[str]) -> None:
     operators, shape = [BY_NAME[name] for name in names], Shape(4, 16, 8)
     code = render(operators, shape)
     assert len(read_contract(code).init_parameters) == (2 if "linear" in names else 0)
-    reductions = [index for index, operator in enumerate(operators) if operator.last_only]
-    if reductions and "linear" not in names[reductions[-1] :]:
-        assert output_columns(operators, shape) == 1
-    elif not reductions:
-        assert output_columns(operators, shape) == (8 if "linear" in names else 16)

@@ -6,12 +6,12 @@ import sys
 import time
 from pathlib import Path
 
-from cuda_agent.judge.lease import Lease
+from cuda_agent.sandbox.lease import Lease
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cuda_agent.judge.lease import Lease
+from cuda_agent.sandbox.lease import Lease
 with getattr(Lease(Path(sys.argv[1])), sys.argv[2])():
     print("held", flush=True)
     time.sleep(float(sys.argv[3]))
