@@ -1,8 +1,10 @@
 """The campaign's own row and its report."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -32,13 +34,19 @@ async def campaign_row(config: CampaignConfig) -> AsyncIterator[UUID]:
     """Begin the campaign's row, or take it up again on a retry; record how it ended."""
     store = current().store
     run_id = UUID(flow_run.id) if flow_run.id else None
-    campaign_id = await asyncio.to_thread(begin_campaign, store, config, run_id)
+    campaign_id = await asyncio.to_thread(begin_campaign, store, config, run_id, _process_seconds())
     try:
         yield campaign_id
     except BaseException:
         await asyncio.shield(asyncio.to_thread(end_campaign, store, campaign_id, "failed"))
         raise
     await asyncio.to_thread(end_campaign, store, campaign_id, "completed")
+
+
+def _process_seconds() -> float:
+    """Seconds since this process began (proc(5): `starttime` in clock ticks after boot, `uptime` in seconds)."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
 
 
 async def publish_report(campaign_id: UUID) -> None:

@@ -19,6 +19,7 @@ from cuda_agent.store.tables import Campaign, RolloutBatch, StageRun, Update
 if TYPE_CHECKING:
     from cuda_agent.store.session import Store
 
+START = "start"  # the budget's name for services and imports
 TRAINING_ORDER = ("base", "warmup", "rft", "ppo")
 
 Json = dict[str, Any]
@@ -86,9 +87,9 @@ def stage_facts(run: StageRun, campaign_id: UUID) -> Json:
 
 
 def budget(campaign: Campaign, runs: Sequence[StageRun]) -> list[Json]:
-    """Minutes of work by stage against the plan of the campaign's config: first what is planned and no stage yet, with null."""
+    """Minutes of work against the plan of the campaign's config: the start, what is planned and no stage yet (null), stages."""
     planned = {_singular(name): (name, float(minutes)) for name, minutes in campaign.config.get("budget_minutes", {}).items()}
-    actual: dict[str, float] = defaultdict(float)
+    actual: dict[str, float] = defaultdict(float, {START: campaign.start_seconds / 60})
     names: dict[str, str] = {}
     for run in runs:
         names.setdefault(_singular(run.stage), run.stage)

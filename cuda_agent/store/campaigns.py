@@ -10,8 +10,10 @@ from cuda_agent.store.session import Store
 from cuda_agent.store.tables import Campaign, now
 
 
-def begin_campaign(store: Store, config: CampaignConfig, flow_run_id: UUID | None = None) -> UUID:
+def begin_campaign(store: Store, config: CampaignConfig, flow_run_id: UUID | None = None, start_seconds: float = 0.0) -> UUID:
     """A new campaign row, or the one that an earlier attempt of the same flow run began.
+
+    `start_seconds` is what went by before: services and imports. A row taken up again keeps its own.
 
     Raises:
         StoreError: the database is gone.
@@ -21,7 +23,8 @@ def begin_campaign(store: Store, config: CampaignConfig, flow_run_id: UUID | Non
         if flow_run_id is not None:
             row = session.query(Campaign).filter(Campaign.flow_run_id == flow_run_id).first()
         if row is None:
-            row = Campaign(name=config.name, config=config.model_dump(mode="json"), flow_run_id=flow_run_id)
+            settings = config.model_dump(mode="json")
+            row = Campaign(name=config.name, config=settings, flow_run_id=flow_run_id, start_seconds=start_seconds)
             session.add(row)
         row.status, row.ended_at = "running", None
         session.flush()

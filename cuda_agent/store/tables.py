@@ -60,6 +60,7 @@ class Campaign(Row, Base):
     config: Mapped[dict[str, Any]]
     status: Mapped[str] = mapped_column(default="running")  # running | completed | failed
     flow_run_id: Mapped[UUID | None]
+    start_seconds: Mapped[float] = mapped_column(default=0.0)  # its process's first seconds: services, imports
     ended_at: Mapped[datetime | None]
 
 

@@ -149,7 +149,8 @@ def begin(store: Store) -> Callable[..., CampaignRows]:
 
     def begin(name: str = "quickstart", *, minutes_later: float = 0.0, budget: dict[str, float] | None = None) -> CampaignRows:
         started = STARTED + timedelta(minutes=minutes_later)
-        campaign = Campaign(name=name, config={"budget_minutes": budget or {}}, status="running", created_at=started)
+        settings = {"budget_minutes": budget or {}}
+        campaign = Campaign(name=name, config=settings, status="running", created_at=started, start_seconds=18.0)
         dataset = Dataset(name="composed", provenance={}, complete=True)
         rows = CampaignRows(store, campaign.id, dataset.id, [], [])
         rows.insert(campaign)

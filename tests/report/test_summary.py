@@ -67,7 +67,7 @@ def test_training_rewards_follow_training(store, quickstart):
 
 def test_budget_compares_minutes_with_the_plan(store, quickstart):
     budget = {entry["name"]: entry for entry in campaign_summary(store)["budget"]}
-    assert budget["start"] == {"name": "start", "planned_minutes": 1.0, "actual_minutes": None}
+    assert budget["start"] == {"name": "start", "planned_minutes": 1.0, "actual_minutes": 0.3}
     assert budget["evaluations"]["actual_minutes"] == pytest.approx(4 * 22 / 60)
     assert budget["ppo"]["planned_minutes"] is None
     assert budget["dataset"] == {"name": "dataset", "planned_minutes": 2.5, "actual_minutes": 2.0}

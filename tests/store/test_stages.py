@@ -141,8 +141,10 @@ def test_a_claim_that_lost_its_row_cannot_finish_it(store):
 
 
 def test_a_campaign_lists_its_stages_once_and_in_order(store):
-    campaign_id = begin_campaign(store, CampaignConfig(name="tiny"), flow_run_id := uuid4())
-    assert begin_campaign(store, CampaignConfig(name="tiny"), flow_run_id) == campaign_id
+    campaign_id = begin_campaign(store, CampaignConfig(name="tiny"), flow_run_id := uuid4(), 17.5)
+    assert begin_campaign(store, CampaignConfig(name="tiny"), flow_run_id, 3.0) == campaign_id
+    with store.session() as session:
+        assert session.get(Campaign, campaign_id).start_seconds == 17.5
     rows = []
     for seed in (1, 2, 1):
         with claim_stage(store, request(science={"seed": seed}, campaign_id=campaign_id)) as claim:
