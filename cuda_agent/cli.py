@@ -225,6 +225,10 @@ def campaign_run(
 
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         return
+    if config.base_policy.science.checkpoint:
+        from cuda_agent.learning.named_checkpoint import named_checkpoint
+
+        named_checkpoint(config.base_policy.science.checkpoint)  # a wrong name is told now, not after the dataset
     with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
         from flows.campaign import campaign
 

@@ -1,16 +1,15 @@
 """Stage `base_policy`: pretrain the small model on the teacher's texts, or adopt a checkpoint as it is."""
 
 import asyncio
-from pathlib import Path
 from uuid import UUID
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from cuda_agent.config import BasePolicyConfig
-from cuda_agent.errors import ConfigError
 from cuda_agent.learning.base_model import make_policy_folder, write_pretraining
 from cuda_agent.learning.job import PretrainJob
+from cuda_agent.learning.named_checkpoint import named_checkpoint
 from cuda_agent.store.queries import dataset_problems
 from tasks.policies import publish_policy
 from tasks.retrying import worth_retrying
@@ -54,7 +53,7 @@ async def adopt_checkpoint(stage_run_id: UUID, dataset_id: UUID, config: BasePol
         ConfigError: the name is neither a folder nor a model in the local hub cache that can be fetched.
     """
     assert config.science.checkpoint is not None
-    folder = await asyncio.to_thread(_checkpoint_folder, config.science.checkpoint)
+    folder = await asyncio.to_thread(named_checkpoint, config.science.checkpoint)
     return await asyncio.to_thread(
         publish_policy,
         current().store,
@@ -64,19 +63,3 @@ async def adopt_checkpoint(stage_run_id: UUID, dataset_id: UUID, config: BasePol
         parent_id=None,
         dtype=config.execution.dtype,
     )
-
-
-def _checkpoint_folder(name: str) -> Path:
-    """A local folder of the checkpoint, from disk or from the hub."""
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-        try:
-            folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model"]))
-        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-            raise ConfigError(f"checkpoint {name!r} is no folder and cannot be fetched from the hub; check it") from error
-    if not (folder / "config.json").is_file() or not (folder / "tokenizer.json").is_file():
-        raise ConfigError(f"checkpoint {folder} lacks config.json or tokenizer.json; name a Hugging Face model folder")
-    return folder

@@ -36,6 +36,7 @@ def test_a_dry_run_prints_the_resolved_settings(tmp_path, name):
         ("name: x\ndataset: {science: {count: 0}}", "dataset.science.count"),
         ("[1, 2]", "holds no mapping"),
         ("a: [", "is not YAML"),
+        ("name: x\nbase_policy: {science: {checkpoint: /no/such/model}}", "checkpoint '/no/such/model' is no folder"),
     ],
 )
 def test_a_bad_campaign_file_is_one_sentence_and_status_2(tmp_path, text, expected):
