@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cuda_agent.judge.compare import difference
 
@@ -50,6 +52,17 @@ def test_another_order_of_summation_passes() -> None:
     backward = np.add.accumulate(wide[:, ::-1], axis=1)[:, -1]
     exact = wide.astype(np.float64).sum(axis=1)
     assert difference(tensor(forward), tensor(backward), tensor(exact)) == ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(-8, -2), st.floats(-8, -2), st.floats(-3, 3))
+def test_what_passes_without_the_exact_answer_passes_with_it(seed: int, rounding: float, error: float, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    exact = rng.standard_normal((8, 16)) * 10.0**scale
+    reference = (exact + rng.standard_normal(exact.shape) * 10.0 ** (scale + rounding)).astype(np.float32)
+    answer = (reference + rng.standard_normal(exact.shape) * 10.0 ** (scale + error)).astype(np.float32)
+    if difference(tensor(reference), tensor(answer)) == "":
+        assert difference(tensor(reference), tensor(answer), tensor(exact)) == ""
 
 
 def test_message_names_place_values_and_tolerance() -> None:
