@@ -67,7 +67,8 @@ def test_stack_down_and_clean_are_harmless_when_nothing_is_there(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_stops_what_it_started(tmp_path, number):
     wait = "(print('in', flush=True), time.sleep(60))"
-    program = f"import time; from cuda_agent import cli; cli._report = lambda *a: {wait}; cli.main()"
+    hearing = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a suite started with & inherits an ignored one
+    program = f"import signal, time; {hearing}; from cuda_agent import cli; cli._report = lambda *a: {wait}; cli.main()"
     environment = os.environ | {"CUDA_AGENT_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", program, "report"]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
