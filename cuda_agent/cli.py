@@ -108,12 +108,10 @@ def _warm_up(cache: Path) -> None:
     """Start a fork server once: what inductor compiles for all problems alike is then on disk."""
     import asyncio
 
-    from cuda_agent.judge.inductor import START_SECONDS, warm_server
+    from cuda_agent.judge.inductor import warm_server
 
     async def once() -> None:
-        server = warm_server(cache)
-        await server.start(START_SECONDS)
-        await server.close()
+        await (await warm_server(cache)).close()
 
     asyncio.run(once())
 

@@ -19,7 +19,7 @@ from cuda_agent.engines.base import TextEngine, TokenEngine
 from cuda_agent.engines.teacher import Teacher
 from cuda_agent.engines.transformers import TransformersEngine
 from cuda_agent.errors import ConfigError
-from cuda_agent.judge.inductor import START_SECONDS, warm_server
+from cuda_agent.judge.inductor import warm_server
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease, device_lease_path
@@ -51,8 +51,7 @@ class Services:
 
     async def _fork_server(self, threads: int) -> ForkServer:
         if threads not in self._servers:
-            server = warm_server(self.cache_dir, threads)
-            await server.start(START_SECONDS)
+            server = await warm_server(self.cache_dir, threads)
             self._exit.push_async_callback(server.close)
             self._servers[threads] = server
         return self._servers[threads]

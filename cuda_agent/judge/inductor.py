@@ -32,10 +32,16 @@ def root_of(cache_dir: Path) -> Path:
     return cache_dir / "inductor"
 
 
-def warm_server(cache_dir: Path, threads: int = 0) -> ForkServer:
-    """A fork server, not yet started (allow START_SECONDS), for the judge's roles and for vetting; 0 threads: all cores."""
+async def warm_server(cache_dir: Path, threads: int = 0) -> ForkServer:
+    """Start a fork server for the judge's roles and for vetting (0 threads: all cores); close it after use.
+
+    Raises:
+        SandboxError: it did not start.
+    """
     threads = threads or len(os.sched_getaffinity(0))
-    return ForkServer(PRELOAD, environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
+    server = ForkServer(PRELOAD, environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
+    await server.start(START_SECONDS)
+    return server
 
 
 def environment(root: Path) -> dict[str, str]:

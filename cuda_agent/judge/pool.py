@@ -78,8 +78,7 @@ class JudgePool:
         manifest = await asyncio.to_thread(glue.prepare, self._cache_dir, self.config.backend)
         threads = self.config.threads or len(os.sched_getaffinity(0))
         if self._server is None:
-            self._server = inductor.warm_server(self._cache_dir, threads)
-            await self._server.start(inductor.START_SECONDS)
+            self._server = await inductor.warm_server(self._cache_dir, threads)
         self._bench = Bench(self._server, manifest, self.config, self.lease, threads, machine.environment(self.config, threads))
         return self
 

@@ -207,8 +207,9 @@ def ppo_step(session: Session, science: PpoScience, path: Path, step: int) -> di
     fixed = Step(before["logprobs"], used, targets)
     for epoch in range(science.epochs):
         for indexes in shuffled(len(data.episodes), science.minibatch, (science.seed, step, epoch)):
-            found = {} if step < science.critic_only_steps else _actor_update(session, science, data, fixed, indexes)
-            found |= _critic_update(session, science, data, fixed, indexes)
+            weights, batches = data.weights(indexes), session.batches(data.episodes, data.layout, indexes)
+            found = {} if step < science.critic_only_steps else _actor_update(session, science, fixed, weights, batches)
+            found |= _critic_update(session, science, fixed, weights, batches)
             meter.add(data.tokens(indexes), int(data.layout.counts[indexes].sum()), **found)
     return {
         **meter.metrics(),
@@ -222,10 +223,12 @@ def ppo_step(session: Session, science: PpoScience, path: Path, step: int) -> di
     }
 
 
-def _actor_update(session: Session, science: PpoScience, data: Rewarded, fixed: Step, indexes: list[int]) -> dict[str, float]:
-    """One optimiser step of the actor on the episodes at `indexes`; returns its metrics."""
+def _actor_update(
+    session: Session, science: PpoScience, fixed: Step, weights: Tensor, batches: Sequence[MicroBatch]
+) -> dict[str, float]:
+    """One optimiser step of the actor on a mini-batch with flat `weights`; returns its metrics."""
     assert session.actor is not None
-    weights, clip = data.weights(indexes), (science.clip_low, science.clip_high)
+    clip = (science.clip_low, science.clip_high)
     sums = torch.zeros(2, device=weights.device)  # approximate KL, clip fraction
 
     def loss(batch: MicroBatch) -> Tensor:
@@ -236,22 +239,23 @@ def _actor_update(session: Session, science: PpoScience, data: Rewarded, fixed: 
         sums.add_(torch.stack([ppo.approx_kl(new, old, weight), ppo.clip_fraction(new, old, advantage, weight, *clip)]))
         return ppo.clipped_surrogate(logprob, old, advantage, weight, *clip)
 
-    own = session.actor.backward(loss, session.batches(data.episodes, data.layout, indexes))
+    own = session.actor.backward(loss, batches)
     norm = session.actor.update(science.max_grad_norm)
     totals = session.total(own, *(float(number) for number in sums))
     return dict(zip(("actor_loss", "approx_kl", "clip_fraction"), totals, strict=True)) | {"actor_grad_norm": norm}
 
 
-def _critic_update(session: Session, science: PpoScience, data: Rewarded, fixed: Step, indexes: list[int]) -> dict[str, float]:
-    """One optimiser step of the critic on the episodes at `indexes`; returns its metrics."""
+def _critic_update(
+    session: Session, science: PpoScience, fixed: Step, weights: Tensor, batches: Sequence[MicroBatch]
+) -> dict[str, float]:
+    """One optimiser step of the critic on a mini-batch with flat `weights`; returns its metrics."""
     assert session.critic is not None
-    weights = data.weights(indexes)
 
     def loss(batch: MicroBatch) -> Tensor:
         flat = session.tensor(batch.flat)
         return ppo.value_loss(session.values(batch), fixed.targets[flat], weights[flat] * (not batch.ghost))
 
-    own = session.critic.backward(loss, session.batches(data.episodes, data.layout, indexes))
+    own = session.critic.backward(loss, batches)
     norm = session.critic.update(science.max_grad_norm)
     (total,) = session.total(own)
     return {"critic_loss": total, "critic_grad_norm": norm}

@@ -64,8 +64,7 @@ class Vetter:
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
         if self._server is None:
-            self._server = inductor.warm_server(self._cache_dir, self._threads)
-            await self._server.start(inductor.START_SECONDS)
+            self._server = await inductor.warm_server(self._cache_dir, self._threads)
         for _ in range(self._execution.workers):
             self._idle.put_nowait(None)
         return self

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from cuda_agent.judge.inductor import START_SECONDS, warm_server
+from cuda_agent.judge.inductor import warm_server
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
 
@@ -12,7 +12,6 @@ from cuda_agent.store.session import cache_folder
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def warm() -> AsyncIterator[ForkServer]:
     """A started fork server."""
-    server = warm_server(cache_folder())
-    await server.start(START_SECONDS)
+    server = await warm_server(cache_folder())
     yield server
     await server.close()

@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("config", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("status", sa.String(), nullable=False),
         sa.Column("flow_run_id", sa.Uuid(), nullable=True),
-        sa.Column("start_seconds", sa.Float(), nullable=False),
+        sa.Column("start_seconds", sa.Double(), nullable=False),
         sa.Column("ended_at", postgresql.TIMESTAMP(timezone=True), nullable=True),
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("created_at", postgresql.TIMESTAMP(timezone=True), nullable=False),
