@@ -6,23 +6,30 @@ cannot start or keep the server. One ForkServer belongs to one event loop.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox.limits import Bind, Limits
+from cuda_agent.sandbox.process import Process, WentOnError, descend, lists_children
 from cuda_agent.sandbox.view import PACKAGE, interpreter
 from cuda_agent.sandbox.wire import WireError, decode, encode, reader, receive_blocking, send_blocking
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 LOG_BYTES = 64 * 1024
+FREEZE_SECONDS = 2.0
+START_SECONDS = 30.0  # for a child's isolation, on a host however busy; 0.01 s on an idle one
 _LEFT_OUT = 97  # exit code of a child that could not isolate itself
 
 FailureKind = Literal["timeout", "crash", "oom", "exception"]
@@ -63,6 +70,8 @@ class Child:
         self._server, self._number, self._sock, self._log, self._limits = server, number, sock, log, limits
         self._lock = asyncio.Lock()
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._first = 0
+        self._worker: Process | None = None
         self.alive = True
 
     async def call(self, method: str, payload: dict[str, Any], timeout: float) -> Any:
@@ -95,6 +104,44 @@ class Child:
         """Give the threads that the child has by now a core each, and priority over other work, where the host allows that."""
         self._server._tell("hasten", self._number)
 
+    def worker_pid(self) -> int:
+        """Number of the process that runs the code, as this process sees it."""
+        return self._process().pid
+
+    def freeze(self) -> None:
+        """Stop every thread of the child and return when they have stopped; from any thread, some ten microseconds.
+
+        Raises:
+            ChildFailed: it has ended, or did not stop within 2 s; it must be closed then.
+        """
+        with self._blamed():
+            self._process().stop(FREEZE_SECONDS)
+
+    def thaw(self) -> None:
+        """Continue a frozen child.
+
+        Raises:
+            ChildFailed: it has ended, or had gone on by itself, so that what was read in between proves nothing.
+        """
+        with self._blamed():
+            self._process().go_on()
+
+    def peek(self, address: int, size: int) -> bytearray:
+        """`size` bytes of the child's memory; see `peek_into`."""
+        buffer = bytearray(size)
+        self.peek_into(address, buffer)
+        return buffer
+
+    def peek_into(self, address: int, buffer: "WriteableBuffer") -> None:
+        """Fill a contiguous buffer from the child's memory, without its help; from any thread.
+
+        Raises:
+            ChildFailed: it has ended, or not all of this memory can be read.
+            SandboxError: this host does not let one process read another's memory.
+        """
+        with self._blamed():
+            self._process().read_into(address, buffer)
+
     def kill(self) -> None:
         """Kill the child now; whoever waits for its answer gets ChildFailed. `close` is still due."""
         self.alive = False
@@ -109,6 +156,47 @@ class Child:
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
+
+    def _process(self) -> Process:
+        if self._worker is None:
+            raise SandboxError("a child's process cannot be found: /proc lists no children here; use another kernel")
+        return self._worker
+
+    async def _find_worker(self) -> None:
+        """Wait for the process that will run the code, which waits for its first request meanwhile: none has run yet."""
+        deadline = time.monotonic() + START_SECONDS
+        while lists_children() and not self._ended.done():
+            pid = descend(self._first, self._server._generations()) if self._first else None
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._worker = Process(pid)
+                    return
+            if self._server._control is None:
+                raise SandboxError("the fork server has ended; restart the judge")
+            if time.monotonic() > deadline:
+                raise SandboxError(f"a sandbox did not start within {START_SECONDS:g} s; the host is too busy")
+            await asyncio.sleep(0.001)
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Put in words what went wrong with the child's process, and whose fault that is."""
+        if not self.alive:
+            raise ChildFailed("crash", "the process had ended before the call")
+        try:
+            yield
+        except ProcessLookupError as error:
+            self.alive = False
+            raise ChildFailed("crash", "the process has ended") from error
+        except WentOnError as error:
+            raise ChildFailed("crash", "the process went on by itself while it was stopped") from error
+        except TimeoutError as error:
+            raise ChildFailed("timeout", f"the process did not stop within {FREEZE_SECONDS:g} s") from error
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise ChildFailed("crash", "the process named memory that cannot be read") from error
+            if self._process().hides_memory():
+                raise ChildFailed("crash", "the process closed its memory to its own user") from error
+            raise SandboxError(f"a child's memory cannot be read here: {error.strerror}; see `cuda-agent doctor`") from error
 
     async def _exchange(self, message: dict[str, Any], timeout: float) -> Any:
         if not self.alive:
@@ -270,14 +358,17 @@ class ForkServer:
         binds: Sequence[Bind] = (),
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        shared: int | None = None,
     ) -> Any:
         """Call `module:function` with the payload in a child of its own and return its result.
+
+        The child finds a copy of the descriptor `shared` as `shared.SHARED`.
 
         Raises:
             ChildFailed: the function raised, or the child crashed, hung or ran out of memory.
             SandboxError: the server is gone or the sandbox could not be made.
         """
-        async with self._spawned(limits, binds, cwd, env) as child:
+        async with self._spawned(limits, binds, cwd, env, shared) as child:
             return await child._exchange({"target": target, "payload": payload, "keep": False}, limits.wall_seconds)
 
     async def open(
@@ -288,15 +379,19 @@ class ForkServer:
         binds: Sequence[Bind] = (),
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        shared: int | None = None,
     ) -> Child:
         """Start a long-lived child around the object that `module:function` returns; close it after use.
+
+        `shared` as for `run`; the time until the child's isolation stands does not count as its wall time.
 
         Raises:
             ChildFailed: making the object failed; the child is gone then.
             SandboxError: as for `run`.
         """
-        child = self._spawn(limits, binds, cwd, env)
+        child = self._spawn(limits, binds, cwd, env, shared)
         try:
+            await child._find_worker()
             await child._exchange({"target": target, "payload": payload, "keep": True}, limits.wall_seconds)
         except BaseException:
             await child.close()
@@ -305,15 +400,17 @@ class ForkServer:
 
     @contextlib.asynccontextmanager
     async def _spawned(
-        self, limits: Limits, binds: Sequence[Bind], cwd: str | None, env: Mapping[str, str] | None
+        self, limits: Limits, binds: Sequence[Bind], cwd: str | None, env: Mapping[str, str] | None, shared: int | None
     ) -> AsyncIterator[Child]:
-        child = self._spawn(limits, binds, cwd, env)
+        child = self._spawn(limits, binds, cwd, env, shared)
         try:
             yield child
         finally:
             await child.close()
 
-    def _spawn(self, limits: Limits, binds: Sequence[Bind], cwd: str | None, env: Mapping[str, str] | None) -> Child:
+    def _spawn(
+        self, limits: Limits, binds: Sequence[Bind], cwd: str | None, env: Mapping[str, str] | None, shared: int | None
+    ) -> Child:
         if self._control is None:
             raise SandboxError("the fork server is not running; call start() first")
         self._count += 1
@@ -323,7 +420,8 @@ class ForkServer:
         request = {"op": "spawn", "id": number, "limits": limits.to_json(), "binds": [bind.to_json() for bind in binds]}
         request |= {"cwd": cwd, "env": dict(env or {})}
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno(), log])
+            descriptors = [theirs.fileno(), log, *([] if shared is None else [shared])]
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         except OSError as error:
             ours.close()
             os.close(log)
@@ -333,6 +431,10 @@ class ForkServer:
         child = Child(self, number, ours, log, limits)
         self._children[number] = child
         return child
+
+    def _generations(self) -> int:
+        """How many lie between a child's first process and its worker, counting that; see `server._step_between`."""
+        return 2 if self.abilities["pid_namespace"] and not self.abilities["returns"] else 1
 
     def _kill(self, number: int) -> None:
         self._tell("kill", number)
@@ -360,7 +462,11 @@ class ForkServer:
             return
         report = json.loads(packet)
         child = self._children.get(report["id"])
-        if child is not None and not child._ended.done():
+        if child is None:
+            return
+        if "pid" in report:
+            child._first = report["pid"]
+        elif not child._ended.done():
             child._ended.set_result(report["exit"])
 
 

@@ -1,7 +1,8 @@
 """The fork server's process: single-threaded and trusted; loads heavy modules once and forks children in milliseconds.
 
 `python -m cuda_agent.sandbox.server DESCRIPTOR MODULE...` speaks JSON packets on a SOCK_SEQPACKET socket: `spawn` (with the
-child's socket and log as descriptors), `kill`, `hasten`. It answers {id, exit} when a child has ended, and ends with its client.
+child's socket, log and perhaps a shared block as descriptors), `kill`, `hasten`. It answers {id, pid} when a child was
+forked and {id, exit} when it has ended, and ends with its client.
 Each child is the first process of an own pid namespace, so that killing it kills all it started; its own child, the
 worker, runs the code.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from cuda_agent.sandbox import isolate, kernel, view, worker
 from cuda_agent.sandbox.limits import Bind, Limits
+from cuda_agent.sandbox.shared import SHARED
 
 PACKET = 128 * 1024
 SOCKET = 3
@@ -59,7 +61,7 @@ class Server:
     def serve(self) -> bool:
         """Handle one packet; False when the client is gone."""
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self.control, PACKET, 2)
+            packet, descriptors, _, _ = socket.recv_fds(self.control, PACKET, 3)
         except ConnectionResetError:
             return False
         if not packet:
@@ -91,6 +93,7 @@ class Server:
         self.by_id[request["id"]], self.by_pid[pid] = pid, request["id"]
         if uid is not None and not self.abilities.pid_namespace:
             self.uids[pid] = uid
+        self._report({"id": request["id"], "pid": pid})
 
     def reap(self) -> None:
         """Report every child that has ended."""
@@ -103,8 +106,11 @@ class Server:
                 _kill_user(self.uids.pop(pid))
             if child is not None:
                 self.by_id.pop(child, None)
-                with contextlib.suppress(OSError):  # a client that is gone is noticed by the loop
-                    self.control.send(json.dumps({"id": child, "exit": os.waitstatus_to_exitcode(status)}).encode())
+                self._report({"id": child, "exit": os.waitstatus_to_exitcode(status)})
+
+    def _report(self, answer: dict[str, int]) -> None:
+        with contextlib.suppress(OSError):  # a client that is gone is noticed by the loop
+            self.control.send(json.dumps(answer).encode())
 
 
 def _step_between() -> None:
@@ -139,7 +145,7 @@ def _child(request: dict[str, Any], descriptors: list[int], abilities: isolate.A
             isolate.limit(limits)
             isolate.drop_privileges(uid)
             worker.run(SOCKET)
-        os.close(SOCKET)
+        os.closerange(SOCKET, SHARED + 1)
         os._exit(_wait_for(pid))
     except BaseException as error:  # the boundary: nothing may unwind into the server's loop
         os.write(2, f"sandbox: {type(error).__name__}: {error}".encode())
@@ -147,17 +153,19 @@ def _child(request: dict[str, Any], descriptors: list[int], abilities: isolate.A
 
 
 def _keep_only(descriptors: list[int]) -> None:
-    """Leave the child its socket (3), its log as both outputs, and nothing else."""
-    sock, log = (os.dup(descriptor) for descriptor in descriptors)
+    """Leave the child its socket (3), its log as both outputs, the shared block (4) if there is one, and nothing else."""
+    sock, log, *shared = (os.dup(descriptor) for descriptor in descriptors)
     null = os.open("/dev/null", os.O_RDONLY)
     high = 200
-    for source, place in ((null, high), (log, high + 1), (sock, high + 2)):
-        os.dup2(source, place)
+    for offset, source in enumerate((null, log, sock, *shared)):
+        os.dup2(source, high + offset)
     os.dup2(high, 0)
     os.dup2(high + 1, 1)
     os.dup2(high + 1, 2)
     os.dup2(high + 2, SOCKET)
-    os.closerange(SOCKET + 1, 1_024)
+    if shared:
+        os.dup2(high + 3, SHARED)
+    os.closerange(SHARED + 1 if shared else SHARED, 1_024)
 
 
 def _wait_for(pid: int) -> int:

@@ -1,15 +1,24 @@
 """Functions that tests run inside sandboxed children."""
 
+import ctypes
+import mmap
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from cuda_agent.sandbox.limits import Bind
+from cuda_agent.sandbox.shared import SHARED, attach
+
+HELPERS = "tests.sandbox.helpers"
+BINDS = (Bind.of(Path(__file__).resolve().parents[1]),)
 
 
 def in_tmp() -> list[str]:
@@ -133,3 +142,72 @@ def threads(payload: dict[str, Any]) -> float:
     torch.set_num_threads(2)
     a = torch.ones(512, 512)
     return float((a @ a).relu().sum())
+
+
+class Holder:
+    """An object whose memory is read from outside; its threads count on as long as they run."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        """Hold `size` bytes, and count in `threads` threads."""
+        self.bytes = np.arange(payload.get("size", 0), dtype=np.uint8)
+        self.counts = np.zeros(payload.get("threads", 0), np.int64)
+        for number in range(len(self.counts)):
+            threading.Thread(target=self._count, args=(number,), daemon=True).start()
+
+    def _count(self, number: int) -> None:
+        while True:
+            self.counts[number] += 1
+
+    def pid(self, payload: dict[str, Any]) -> int:
+        """Number of this process, in its own namespace."""
+        return os.getpid()
+
+    def where(self, payload: dict[str, Any]) -> list[int]:
+        """Addresses of the bytes and of the counts."""
+        return [self.bytes.ctypes.data, self.counts.ctypes.data]
+
+    def hole(self, payload: dict[str, Any]) -> int:
+        """Address of a page before one that is not mapped."""
+        self.area = np.frombuffer(mmap.mmap(-1, 2 * mmap.PAGESIZE), np.uint8)
+        address = self.area.ctypes.data
+        ctypes.CDLL(None).munmap(ctypes.c_void_p(address + mmap.PAGESIZE), mmap.PAGESIZE)
+        return address
+
+    def hide(self, payload: dict[str, Any]) -> None:
+        """Close this process's memory to its own user."""
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+    def leave_soon(self, payload: dict[str, Any]) -> None:
+        """End a moment after the answer."""
+        threading.Timer(0.05, lambda: os._exit(3)).start()
+
+    def go_on_soon(self, payload: dict[str, Any]) -> None:
+        """Have the kernel continue this process from time to time."""
+        libc, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
+        event = (ctypes.c_int * 16)()
+        event[2] = signal.SIGCONT  # after the value of eight bytes; sigev_notify 0 is SIGEV_SIGNAL
+        assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+        assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 20_000_000, 0, 20_000_000), None) == 0
+
+
+class Sharer:
+    """An object that works in the shared block."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        """Map it."""
+        self.view = attach(payload["size"])
+
+    def increment(self, payload: dict[str, Any]) -> int:
+        """Add one to each byte and return the first."""
+        self.view += 1
+        return int(self.view[0])
+
+    def resize(self, payload: dict[str, Any]) -> None:
+        """Try to change its size."""
+        os.ftruncate(SHARED, payload["size"])
+
+
+def descriptors(payload: dict[str, Any]) -> list[int]:
+    """The open descriptors of this process, without the one that lists them."""
+    found = [int(name) for name in os.listdir("/proc/self/fd")]
+    return sorted(number for number in found if os.path.exists(f"/proc/self/fd/{number}"))

@@ -6,27 +6,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
 from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox.forkserver import ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind, Limits
 from cuda_agent.sandbox.view import PACKAGE
+from tests.sandbox.helpers import BINDS, HELPERS
 
-HELPERS = "tests.sandbox.helpers"
-BINDS = (Bind.of(Path(__file__).resolve().parents[1]),)
 SHORT = Limits(wall_seconds=1.0, memory_mb=500, output_bytes=2**20, file_mb=16)
-
-
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[ForkServer]:
-    async with ForkServer() as running:
-        yield running
 
 
 async def test_child_is_another_user_in_namespaces_of_its_own(server: ForkServer) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest_asyncio
 
 from cuda_agent.sandbox.limits import Limits
-from cuda_agent.sandbox.probe import probe
 from cuda_agent.sandbox.shell import Shell
 
 
@@ -115,8 +114,3 @@ async def test_nothing_is_left_after_close(shell: Shell) -> None:
     await asyncio.sleep(0.1)
     lines = [Path(p, "cmdline").read_bytes() for p in Path("/proc").iterdir() if p.name.isdigit() and Path(p, "cmdline").exists()]
     assert not any(b"4321" in line for line in lines)
-
-
-def test_probe_names_what_is_missing() -> None:
-    report = probe()
-    assert (report.level == "full") == (report.missing == ())

@@ -1,0 +1,137 @@
+"""A process of untrusted code seen from outside: stopped, continued and read without its help.
+
+What its memory holds while it is stopped is what its threads left there, provided that nothing else may write to it or
+continue it: no other process of its user, no armed timer (see `seccomp.forbid_processes`), no device. Each call names the
+process by a descriptor or checks it against one, so a process that took over its number is never touched or believed.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cuda_agent.sandbox import kernel
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+SPIN_SECONDS, STEP_SECONDS = 0.002, 0.000_5
+_STOPPED, _GONE = b"Tt", b"ZX"
+
+
+class WentOnError(Exception):
+    """A stopped process was running when it was to be continued: what was read from it in between proves nothing."""
+
+
+class Process:
+    """Handle of one process; raises ProcessLookupError once that has ended. Usable from any thread."""
+
+    def __init__(self, pid: int) -> None:
+        """Take a handle of the living process `pid`."""
+        self.pid = pid
+        self._descriptor = os.pidfd_open(pid)
+        self._held = False
+
+    def __del__(self) -> None:
+        """Let the handle go only when no thread can be using it any more."""
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self._descriptor)
+
+    def stop(self, seconds: float) -> None:
+        """Stop all threads and return when they have stopped.
+
+        Raises:
+            TimeoutError: one still ran after `seconds`.
+        """
+        self._signal(signal.SIGSTOP)
+        start = time.monotonic()
+        while not self._has_stopped():
+            passed = time.monotonic() - start
+            if passed > seconds:
+                raise TimeoutError
+            if passed > SPIN_SECONDS:
+                time.sleep(STEP_SECONDS)
+        self._held = True
+
+    def go_on(self) -> None:
+        """Continue all threads.
+
+        Raises:
+            WentOnError: it had been stopped and was running nevertheless.
+        """
+        stayed = not self._held or self._has_stopped()
+        self._held = False
+        self._signal(signal.SIGCONT)
+        if not stayed:
+            raise WentOnError
+
+    def read_into(self, address: int, buffer: "WriteableBuffer") -> None:
+        """Fill `buffer` from the process's memory at `address`.
+
+        Raises:
+            OSError: EFAULT for memory that cannot be read, EPERM where this process may not read the other's.
+        """
+        kernel.read_memory(self.pid, address, buffer)
+        self._signal(0)
+
+    def hides_memory(self) -> bool:
+        """Whether it made itself unreadable for its own user (PR_SET_DUMPABLE): its /proc files belong to root then."""
+        with contextlib.suppress(OSError):
+            return os.geteuid() != 0 and os.stat(f"/proc/{self.pid}/mem").st_uid != os.geteuid()
+        return False
+
+    def _signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self._descriptor, number)
+
+    def _has_stopped(self) -> bool:
+        threads = self._threads()
+        states = {thread: _state(f"/proc/{self.pid}/task/{thread}/stat") for thread in threads}
+        again = self._threads()  # one that a thread made before it stopped
+        self._signal(0)  # it is still there, so all of this was about it
+        if states.get(str(self.pid), b"X") in _GONE:
+            raise ProcessLookupError
+        return again == threads and all(state in _STOPPED + _GONE for state in states.values())
+
+    def _threads(self) -> list[str]:
+        try:
+            return os.listdir(f"/proc/{self.pid}/task")
+        except FileNotFoundError as error:
+            raise ProcessLookupError from error
+
+
+def _state(path: str) -> bytes:
+    """The letter of a thread's state; `X` for one that has gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return b"X"
+    try:
+        return os.read(descriptor, 512).rpartition(b") ")[2][:1] or b"X"
+    except ProcessLookupError:
+        return b"X"
+    finally:
+        os.close(descriptor)
+
+
+def lists_children() -> bool:
+    """Whether /proc names a process's children here (CONFIG_PROC_CHILDREN)."""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def descend(pid: int, levels: int) -> int | None:
+    """The process `levels` generations below `pid`, where each has one child; None while it is not there."""
+    for _ in range(levels):
+        try:
+            children = [
+                child
+                for thread in os.listdir(f"/proc/{pid}/task")
+                for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+            ]
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        if len(children) != 1:
+            return None
+        pid = int(children[0])
+    return pid
