@@ -51,7 +51,7 @@ def _private_folders(limits: Limits) -> None:
     kernel.mount("tmpfs", _BASE + "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=1777,size={limits.file_mb}m")
     kernel.mount("tmpfs", _BASE + "/dev", "tmpfs", kernel.MS_NOSUID, "mode=755,size=64k")
     for name in view.DEVICES:
-        _bind(Bind.of(Path("/dev") / name), None, device=True)
+        _bind(Bind.of(Path("/dev") / name), None)
     os.mkdir(_BASE + "/dev/shm")
     kernel.mount("tmpfs", _BASE + "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=1777,size={limits.file_mb}m")
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
@@ -59,14 +59,15 @@ def _private_folders(limits: Limits) -> None:
     os.symlink("/proc/self/fd", _BASE + "/dev/fd")
 
 
-def _bind(bind: Bind, uid: int | None, *, device: bool = False) -> None:
+def _bind(bind: Bind, uid: int | None) -> None:
+    device = bind.source.is_char_device()  # stays usable, and the host's: it is neither sealed nor handed over
     target = _BASE + str(bind.target)
     if bind.source.is_dir():
         os.makedirs(target, exist_ok=True)
     elif not os.path.exists(target):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-    if bind.writable and uid is not None:
+    if bind.writable and uid is not None and not device:
         _hand_over(bind.source, uid)
     kernel.mount(str(bind.source), target, None, kernel.MS_BIND | kernel.MS_REC)
     if not device:
@@ -92,13 +93,14 @@ def limit(limits: Limits) -> None:
     """Apply the kernel's limits; memory counts from what is mapped now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     sizes = {
-        resource.RLIMIT_AS: pages * os.sysconf("SC_PAGE_SIZE") + limits.memory_mb * 2**20,
         resource.RLIMIT_FSIZE: limits.file_mb * 2**20,
         resource.RLIMIT_NPROC: limits.processes,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 512,
         resource.RLIMIT_MEMLOCK: 0,
     }
+    if limits.memory_mb:
+        sizes[resource.RLIMIT_AS] = pages * os.sysconf("SC_PAGE_SIZE") + limits.memory_mb * 2**20
     for name, size in sizes.items():
         hard = resource.getrlimit(name)[1]
         capped = size if hard == resource.RLIM_INFINITY else min(size, hard)

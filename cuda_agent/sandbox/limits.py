@@ -11,8 +11,8 @@ class Limits:
     """Bounds of one sandboxed process tree.
 
     `wall_seconds` is enforced from outside; the rest by the kernel inside. `memory_mb` bounds what each process may map
-    beyond what it starts with, `output_bytes` bounds one message (or one command's text), `file_mb` bounds every file
-    and the private /tmp.
+    beyond what it starts with (0: no bound, as CUDA needs, which reserves huge ranges), `output_bytes` bounds one message
+    (or one command's text), `file_mb` bounds every file and the private /tmp.
     """
 
     wall_seconds: float = 30.0

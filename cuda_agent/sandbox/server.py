@@ -281,9 +281,10 @@ def main() -> None:
     except Exception as error:  # the boundary: reported to the client, which raises SandboxError
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:4_000]}).encode())
         return
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        control.send(json.dumps({"failed": f"loading left {threads} threads, which do not survive a fork"}).encode())
+    threads = [path.read_text().strip() for path in sorted(Path("/proc/self/task").glob("*/comm"))]
+    if len(threads) != 1:
+        text = f"loading left {len(threads)} threads ({', '.join(threads)}), which do not survive a fork"
+        control.send(json.dumps({"failed": text[:4_000]}).encode())
         return
     abilities = find_abilities()
     control.send(json.dumps({"ready": vars(abilities)}).encode())

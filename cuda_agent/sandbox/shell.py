@@ -235,7 +235,8 @@ class Shell:
     def _arguments(self, bwrap: str) -> list[str]:
         root = os.geteuid() == 0
         limits = self._limits
-        command = ["/usr/bin/prlimit", f"--as={limits.memory_mb * 2**20}", f"--fsize={limits.file_mb * 2**20}"]
+        memory = [f"--as={limits.memory_mb * 2**20}"] if limits.memory_mb else []
+        command = ["/usr/bin/prlimit", *memory, f"--fsize={limits.file_mb * 2**20}"]
         command += [
             f"--nproc={limits.processes}",
             "--core=0",

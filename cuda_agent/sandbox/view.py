@@ -5,6 +5,7 @@ root. A folder of mode 0700 above the interpreter or the checkout does no harm: 
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from cuda_agent.sandbox.limits import Bind
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "ssl")
 DEVICES = ("null", "zero", "full", "random", "urandom")
+GPU_NODES = re.compile(r"nvidia\d+|nvidiactl|nvidia-uvm|nvidia-uvm-tools")
 PACKAGE = Path(cuda_agent.__file__).resolve().parent
 
 
@@ -31,6 +33,12 @@ def runtime_binds() -> list[Bind]:
         if not any(path.is_relative_to(known) for known in paths):
             paths.append(path)
     return [Bind.of(path) for path in paths]
+
+
+def gpu_binds() -> list[Bind]:
+    """The nodes of the NVIDIA driver that this host has: every GPU, and what CUDA needs beside them."""
+    nodes = sorted(path for path in Path("/dev").iterdir() if GPU_NODES.fullmatch(path.name))
+    return [Bind.of(path) for path in nodes if path.is_char_device()]
 
 
 def in_order(binds: Iterable[Bind]) -> list[Bind]:

@@ -1,6 +1,8 @@
 """Functions that tests run inside sandboxed children."""
 
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import signal
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cuda_agent.sandbox import kernel, seccomp
 from cuda_agent.sandbox.limits import Bind
 from cuda_agent.sandbox.shared import SHARED, attach
 
@@ -211,3 +214,92 @@ def descriptors(payload: dict[str, Any]) -> list[int]:
     """The open descriptors of this process, without the one that lists them."""
     found = [int(name) for name in os.listdir("/proc/self/fd")]
     return sorted(number for number in found if os.path.exists(f"/proc/self/fd/{number}"))
+
+
+def confine(payload: dict[str, Any]) -> dict[str, str]:
+    """Try, after `forbid_processes`, every act it forbids and some that it does not."""
+    early, result = threading.Event(), []
+    waiting = threading.Thread(target=lambda: (early.wait(), result.append(_try(os.fork))))
+    waiting.start()
+    seccomp.forbid_processes()
+    early.set()
+    waiting.join()
+    pid, signals = os.getpid(), (signal.SIGCONT, 0)
+    results = {name: _try(act) for name, act in _processes().items()} | {"fork_in_older_thread": result[0]}
+    results |= {f"kill {number}": _try(lambda number=number: os.kill(pid, number)) for number in signals}
+    results |= {f"fcntl {command}": _try(lambda command=command: fcntl.fcntl(3, command, 0)) for command in (10, fcntl.F_GETFL)}
+    results["pthread_kill"] = _try(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGCONT))
+    results["hide"] = _try(lambda: kernel.prctl(kernel.PR_SET_DUMPABLE, 0))
+    newer: list[str] = []
+    thread = threading.Thread(target=lambda: newer.append(_try(os.fork)))
+    thread.start()
+    thread.join()
+    return results | {"fork_in_newer_thread": newer[0]}
+
+
+def _processes() -> dict[str, Any]:
+    return {
+        "fork": os.fork,
+        "subprocess": lambda: subprocess.run(["true"]),
+        "system": lambda: 1 / 0 if os.system("true") else None,
+        "exec": lambda: os.execv("/bin/true", ["true"]),
+        "connect": lambda: socket.socket(socket.AF_INET),
+        "unix_socket": lambda: socket.socket(socket.AF_UNIX),
+        "socketpair": socket.socketpair,
+        "move": lambda: os.sched_setaffinity(0, {0}),
+        "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, 1),
+        "scheduler": lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+        "read_itself": lambda: kernel.read_memory(os.getpid(), 4_096, bytearray(1)),
+        "namespace": lambda: kernel.unshare(kernel.CLONE_NEWUSER),
+    }
+
+
+def errors(payload: dict[str, Any]) -> dict[str, str]:
+    """The error of each system call with these numbers, all arguments zero, after `forbid_processes`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    seccomp.forbid_processes()
+    found = {}
+    for name, number in payload.items():
+        ctypes.set_errno(0)
+        libc.syscall(number, 0, 0, 0, 0, 0, 0)
+        found[name] = errno.errorcode.get(ctypes.get_errno(), "none")
+    return found
+
+
+def call_as_32_bit(payload: dict[str, Any]) -> int:
+    """Ask for the process id by the numbers of 32-bit x86: mov eax, 20; int 0x80; ret."""
+    seccomp.forbid_processes()
+    area = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    area.write(bytes.fromhex("b814000000 cd80 c3"))
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(area)))
+    return int(function())
+
+
+def confined_threads(payload: dict[str, Any]) -> float:
+    """Use torch with two threads after `forbid_processes`."""
+    seccomp.forbid_processes()
+    result = threads(payload)
+    return result if len(os.listdir("/proc/self/task")) > 1 else 0.0
+
+
+def start_thread() -> None:
+    """Leave a thread with a name of its own."""
+
+    def work() -> None:
+        ctypes.CDLL(None).prctl(15, b"driver", 0, 0, 0)
+        ready.set()
+        time.sleep(300)
+
+    ready = threading.Event()
+    threading.Thread(target=work, daemon=True).start()
+    ready.wait()
+
+
+def use_device(payload: dict[str, Any]) -> list[str]:
+    """Read four bytes from each device, and write to it."""
+    found = []
+    for path in payload["paths"]:
+        with open(path, "r+b", buffering=0) as file:
+            file.write(b"x")
+            found.append(file.read(4).hex())
+    return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -129,6 +130,29 @@ async def test_writable_bind_belongs_to_the_child(server: ForkServer, tmp_path: 
 async def test_missing_preload_is_one_sentence() -> None:
     with pytest.raises(SandboxError, match="no_such_module"):
         await ForkServer(("no_such_module",)).start()
+
+
+async def test_preload_that_leaves_threads_is_refused_by_their_names() -> None:
+    with pytest.raises(SandboxError, match=r"left 2 threads \(.*driver"):
+        await ForkServer((f"{HELPERS}:start_thread",)).start()
+
+
+async def test_memory_is_bounded_unless_the_bound_is_zero(server: ForkServer) -> None:
+    limit = resource.RLIMIT_AS
+    free = await server.run("resource:getrlimit", limit, Limits(memory_mb=0))  # type: ignore[arg-type]
+    assert free == list(resource.getrlimit(limit))
+    bounded = await server.run("resource:getrlimit", limit, Limits(memory_mb=100))  # type: ignore[arg-type]
+    assert 100 * 2**20 < bounded[0] == bounded[1] < 2**40
+
+
+async def test_devices_work_at_any_place_and_stay_the_hosts(server: ForkServer) -> None:
+    zero, before = Path("/dev/zero"), os.stat("/dev/zero")
+    targets = [Path("/dev/extra"), Path("/dev/folder/extra"), Path("/gpu/extra")]
+    binds = [Bind(zero, target, writable=index == 0) for index, target in enumerate(targets)]
+    paths = [str(target) for target in targets]
+    assert await server.run(f"{HELPERS}:use_device", {"paths": paths}, Limits(), (*BINDS, *binds)) == ["00000000"] * 3
+    after = os.stat(zero)
+    assert (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)
 
 
 async def test_torch_with_threads_runs_in_a_child() -> None:

@@ -91,6 +91,13 @@ async def test_flood_is_cut_and_ends(shell: Shell) -> None:
     assert result.exit_code == 0 and result.output.endswith("[output cut]") and len(result.output) < 10_100
 
 
+async def test_memory_is_bounded_unless_the_bound_is_zero(shell: Shell, tmp_path: Path) -> None:
+    assert (await shell.run("ulimit -v")).output == f"{2_000 * 1024}\n"
+    (tmp_path / "free").mkdir()
+    async with Shell(tmp_path / "free", limits=Limits(memory_mb=0)) as free:
+        assert (await free.run("ulimit -v")).output == "unlimited\n"
+
+
 async def test_socket_is_bound_under_its_variable(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
