@@ -25,7 +25,7 @@ from cuda_agent.sandbox.view import PACKAGE, interpreter
 from cuda_agent.sandbox.wire import WireError, decode, encode, reader, receive_blocking, send_blocking
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+    from cuda_agent.sandbox.kernel import Writable
 
 LOG_BYTES = 64 * 1024
 FREEZE_SECONDS = 2.0
@@ -132,7 +132,7 @@ class Child:
         self.peek_into(address, buffer)
         return buffer
 
-    def peek_into(self, address: int, buffer: "WriteableBuffer") -> None:
+    def peek_into(self, address: int, buffer: "Writable") -> None:
         """Fill a contiguous buffer from the child's memory, without its help; from any thread.
 
         Raises:

@@ -3,10 +3,13 @@
 import ctypes
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     from _typeshed import WriteableBuffer
+
+    Writable = WriteableBuffer | np.ndarray[Any, Any]  # numpy's types call an array a buffer from Python 3.12 on only
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
@@ -120,18 +123,19 @@ def sethostname(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name)), "sethostname")
 
 
-def read_memory(pid: int, address: int, buffer: "WriteableBuffer") -> None:
+def read_memory(pid: int, address: int, buffer: "Writable") -> None:
     """Fill a contiguous buffer from another process's memory; any thread may, and the other process takes no part.
 
     Raises:
         OSError: EFAULT when not all of it can be read, whatever the address; ESRCH, EPERM.
     """
-    size, done = memoryview(buffer).nbytes, 0
+    raw: Any = buffer
+    size, done = memoryview(raw).nbytes, 0
     if size == 0:
         return
     if not 0 <= address <= 2**64 - size:
         raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-    first = ctypes.c_char.from_buffer(buffer)
+    first = ctypes.c_char.from_buffer(raw)
     while done < size:
         piece = min(_PIECE, size - done)
         local, remote = _Extent(ctypes.addressof(first) + done, piece), _Extent(address + done, piece)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cuda_agent.sandbox import kernel
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+    from cuda_agent.sandbox.kernel import Writable
 
 SPIN_SECONDS, STEP_SECONDS = 0.002, 0.000_5
 _STOPPED, _GONE = b"Tt", b"ZX"
@@ -67,7 +67,7 @@ class Process:
         if not stayed:
             raise WentOnError
 
-    def read_into(self, address: int, buffer: "WriteableBuffer") -> None:
+    def read_into(self, address: int, buffer: "Writable") -> None:
         """Fill `buffer` from the process's memory at `address`.
 
         Raises:
@@ -86,13 +86,18 @@ class Process:
         signal.pidfd_send_signal(self._descriptor, number)
 
     def _has_stopped(self) -> bool:
-        threads = self._threads()
-        states = {thread: _state(f"/proc/{self.pid}/task/{thread}/stat") for thread in threads}
-        again = self._threads()  # one that a thread made before it stopped
-        self._signal(0)  # it is still there, so all of this was about it
-        if states.get(str(self.pid), b"X") in _GONE:
+        main = self._state(str(self.pid))
+        if main in _GONE:
             raise ProcessLookupError
-        return again == threads and all(state in _STOPPED + _GONE for state in states.values())
+        if main not in _STOPPED:
+            return False
+        threads = self._threads()
+        stopped = all(self._state(thread) in _STOPPED for thread in threads)
+        # A listing misses a thread that was made after it, and those behind one that ends while it is listed: but one more
+        # that names the same threads, all stopped, is whole.
+        stopped = stopped and self._threads() == threads
+        self._signal(0)  # it is still there, so all of this was about it
+        return stopped
 
     def _threads(self) -> list[str]:
         try:
@@ -100,19 +105,18 @@ class Process:
         except FileNotFoundError as error:
             raise ProcessLookupError from error
 
-
-def _state(path: str) -> bytes:
-    """The letter of a thread's state; `X` for one that has gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return b"X"
-    try:
-        return os.read(descriptor, 512).rpartition(b") ")[2][:1] or b"X"
-    except ProcessLookupError:
-        return b"X"
-    finally:
-        os.close(descriptor)
+    def _state(self, thread: str) -> bytes:
+        """The letter of a thread's state; `X` for one that has gone."""
+        try:
+            descriptor = os.open(f"/proc/{self.pid}/task/{thread}/stat", os.O_RDONLY)
+        except FileNotFoundError:
+            return b"X"
+        try:
+            return os.read(descriptor, 512).rpartition(b") ")[2][:1] or b"X"
+        except ProcessLookupError:
+            return b"X"
+        finally:
+            os.close(descriptor)
 
 
 def lists_children() -> bool:
