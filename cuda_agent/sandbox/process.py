@@ -92,7 +92,7 @@ class Process:
         if main not in _STOPPED:
             return False
         threads = self._threads()
-        stopped = all(self._state(thread) in _STOPPED for thread in threads)
+        stopped = all(self._state(thread) in _STOPPED for thread in threads if thread != str(self.pid))
         # A listing misses a thread that was made after it, and those behind one that ends while it is listed: but one more
         # that names the same threads, all stopped, is whole.
         stopped = stopped and self._threads() == threads
