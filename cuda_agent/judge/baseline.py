@@ -9,25 +9,27 @@ from typing import Any
 import torch
 
 from cuda_agent.judge import inductor
+from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem
+from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
 
-INPUT_SETS = 2
+WARMING = 3
 
 
 class Baseline:
     """Both baselines of one problem."""
 
-    def __init__(self, problem: LoadedProblem, seed: int, *, cached: bool) -> None:
-        """Draw weights and inputs under `seed`, compile, and warm both up."""
+    def __init__(self, problem: LoadedProblem, seed: int, arguments: list[list[Any]], *, cached: bool) -> None:
+        """Draw weights under `seed`, compile, and warm both up on the sets of inputs in `arguments`."""
         model = problem.model(seed)
-        inputs = [problem.inputs(seed + 1 + number) for number in range(INPUT_SETS)]
-        self.watches = {"eager": Stopwatch(model, inputs)}
-        self.watches["eager"].warm()
+        warming = [number % len(arguments) for number in range(WARMING)]
+        self.watches = {"eager": Stopwatch(problem.device, model, arguments)}
+        self.watches["eager"].batch(warming)
         self.error, self.cached = "", cached
         try:
-            compiled = Stopwatch(torch.compile(model), inputs)
-            compiled.warm()
+            compiled = Stopwatch(problem.device, torch.compile(model), arguments)
+            compiled.batch(warming)
             self.watches["compile"] = compiled
         except Exception as error:  # the boundary: whatever torch.compile raises means that there is no such baseline
             self.error = f"{type(error).__name__}: {error}"
@@ -37,13 +39,18 @@ class Baseline:
         files = {} if self.cached else inductor.collect()
         return {"compiles": not self.error, "compile_error": self.error[:2_000], "cached": self.cached, "files": files}
 
-    def batch(self, payload: dict[str, Any]) -> list[int]:
-        """Time a batch of `which`; see Stopwatch."""
-        return self.watches[payload["which"]].batch(payload["count"])
+    def batch(self, payload: dict[str, Any]) -> list[Any]:
+        """Time a call of `which` on each of `sets`; of the form of a candidate's answer."""
+        return [self.watches[payload["which"]].batch(payload["sets"]), [], 0]
 
 
 def open_baseline(payload: dict[str, Any]) -> Baseline:
-    """Entry for the fork server: `code`, `threads`, `seed`, `bundle` (path of compiled code, or empty)."""
+    """Entry for the fork server.
+
+    `code`, `seed`, `bundle` (path of compiled code, or empty); `backend`, `threads`, `tf32`; `layout` and `block` of the ring.
+    """
     inductor.use_private_folder()
     cached = bool(payload["bundle"]) and inductor.restore(Path(payload["bundle"]))
-    return Baseline(LoadedProblem(payload["code"], payload["threads"]), payload["seed"], cached=cached)
+    device = child_device(payload)
+    arguments, _ = device.inputs(Layout.read(payload["layout"]), payload["block"], "")
+    return Baseline(LoadedProblem(payload["code"], device), payload["seed"], arguments, cached=cached)

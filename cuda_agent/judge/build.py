@@ -47,11 +47,15 @@ class Manifest(NamedTuple):
 
 
 class BuildResult(NamedTuple):
-    """`output` is the module's path, or None; then `message` has the first error with its file and line."""
+    """`output` is the module's path, or None; then `message` has the first error with its file and line.
+
+    `imports` are the symbols that the compiled sources, without the glue, take from elsewhere.
+    """
 
     output: Path | None
     message: str
     seconds: float
+    imports: tuple[str, ...] = ()
 
 
 def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0, *, fast_math: bool = False) -> BuildResult:
@@ -66,7 +70,9 @@ def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0
         compiled = [f"{objects}/{number}.o" for number in range(len(sources))]
         commands = [_command(manifest, folder, *pair, fast_math=fast_math) for pair in zip(sources, compiled, strict=True)]
         faults = _run_all(commands, folder, deadline)
+        imports: tuple[str, ...] = ()
         if not faults:
+            imports = _imports(compiled)
             draft = f"{objects}/module.so"
             link = [
                 manifest.compile[0],
@@ -84,7 +90,13 @@ def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0
         if faults:
             return BuildResult(None, faults[0], seconds)
         shutil.copyfile(draft, output)
-    return BuildResult(output, "", seconds)
+    return BuildResult(output, "", seconds, imports)
+
+
+def _imports(objects: Sequence[str]) -> tuple[str, ...]:
+    """The undefined symbols of object files."""
+    listed = subprocess.run(["nm", "--undefined-only", *objects], capture_output=True, text=True, errors="replace").stdout
+    return tuple(sorted({line.split()[-1] for line in listed.splitlines() if line.startswith(" ") and line.split()}))
 
 
 def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fast_math: bool) -> list[str]:

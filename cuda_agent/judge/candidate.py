@@ -1,6 +1,9 @@
-"""The candidate child: the only process that imports a submission. Nothing it reports is believed beyond what it admits.
+"""The candidate child: the only process that imports a submission. The judge believes nothing that it reports.
 
-Its answers are output tensors, admitted faults, and times that the judge checks against its own clock.
+What it answers is a claim: where outputs lie (the judge reads them itself), what the calls took (the judge has its own
+clock), how long they were inside the extension. Before the submission is imported this process loses the right to start
+processes; before the first call torch's operators are taken away, in Python and C++ alike, except for those that only
+create, view or copy tensors.
 """
 
 import importlib
@@ -9,38 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from cuda_agent.judge.problem_child import clone, same
+from cuda_agent.judge.answers import addresses, describe
+from cuda_agent.judge.child_device import ChildDevice, child_device
+from cuda_agent.judge.proof import ALLOWED_OPERATORS
+from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
-from cuda_agent.judge.values import pack, unpack
+from cuda_agent.judge.values import unpack
+from cuda_agent.sandbox.seccomp import forbid_processes
 
 WORK = Path("/tmp/work")
-# Creation and views only; the work must be done by the submission's own kernels.
-CREATION = (
-    "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros "
-    "ones ones_like new_ones full full_like new_full"
-)
-VIEWS = (
-    "view _unsafe_view reshape _reshape_alias as_strided alias detach t transpose permute slice select expand unsqueeze "
-    "squeeze split split_with_sizes unbind chunk narrow flatten unflatten movedim swapaxes view_as expand_as lift_fresh"
-)
-ALLOWED = frozenset((CREATION + " " + VIEWS).split())
-
-
-class OperatorRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of the torch operators that run, in order of first use."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: dict[str, None] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the operator and run it."""
-        self.names[str(func.overloadpacket.__name__)] = None
-        return func(*args, **(kwargs or {}))
 
 
 class LoadFault(Exception):
@@ -62,79 +42,84 @@ class StateDict(LoadFault):
 class Candidate:
     """A loaded submission with one instance per draw of weights."""
 
-    def __init__(self, module: str) -> None:
-        """Import model_new, which imports the extension `module`."""
+    def __init__(self, module: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
+        """Import the extension `module`, then model_new; `block` is where the shared memory lies."""
+        self.device, self.block = device, block
+        self.extension = importlib.import_module(module)
         self.module = importlib.import_module("model_new")
-        self.extension = sys.modules.get(module)
         if not hasattr(self.module, "ModelNew"):
             raise MissingClass("model_new.py defines no class ModelNew")
+        self.models: list[Any] = []
+        self.watch = Stopwatch(device, self._call, arguments)
         self.model: Any = None
-        self.watch: Stopwatch | None = None
 
-    def load(self, payload: dict[str, Any]) -> None:
-        """Make a fresh ModelNew with `init` and load `state` strictly."""
+    def load(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Make a fresh ModelNew with `init`, load `state` strictly, and say where its parameters and buffers lie."""
         init = unpack(payload["init"])
         try:
-            model = self.module.ModelNew(**init) if isinstance(init, dict) else self.module.ModelNew(*init)
+            with self.device.context():
+                model = self.module.ModelNew(**init) if isinstance(init, dict) else self.module.ModelNew(*init)
+            model = model.to(self.device.name)
         except TypeError as error:
             raise InitSignature(str(error)) from error
         try:
             model.load_state_dict(unpack(payload["state"]), strict=True)
         except (RuntimeError, AttributeError) as error:
             raise StateDict(str(error)) from error
-        self.model = model.eval()
+        self.models.append(model.eval())
+        return {"state": describe(dict(model.state_dict())), "block": self.block}
 
-    def verify(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Answer every set of inputs; all outputs are packed after the last call, so that a shared buffer shows."""
-        cases = [unpack(case) for case in payload["cases"]]
-        before = clone(dict(self.model.state_dict()))
-        calls = self._calls()
-        with torch.no_grad(), OperatorRecord() as record:
-            outputs = [self.model(*inputs) for inputs in cases]
-        mutated = any(not same(unpack(case), inputs) for case, inputs in zip(payload["cases"], cases, strict=True))
+    def seal(self, payload: dict[str, Any]) -> None:
+        """Take torch's operators away; from here on only the submission's own kernels can compute."""
+        self.extension._seal(sorted(ALLOWED_OPERATORS))
+
+    def answer(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Call instance `model` on each of `sets`; all outputs live until the next call, so that a shared buffer shows."""
+        self.model = self.models[payload["model"]]
+        self.extension._ghost(bool(payload.get("ghost")))
+        calls = self.extension._light_calls()
+        try:
+            self.watch.batch(payload["sets"])
+        finally:
+            self.extension._ghost(False)
+        calls = self.extension._light_calls() - calls
         return {
-            "outputs": [pack(output) for output in outputs],
-            "mutated": mutated,
-            "state_changed": not same(before, dict(self.model.state_dict())),
-            "forbidden": [name for name in record.names if name not in ALLOWED][:8],
-            "calls": self._calls() - calls,
+            "outputs": [describe(output) for output in self.watch.kept],
+            "calls": calls if not self.extension._bindings() else -1,
         }
 
-    def _calls(self) -> int:
-        """Calls of light bindings so far; where a torch-header binding is registered, these cannot be counted: one."""
-        if self.extension is None:
-            return 0
-        return int(self.extension._light_calls()) + (1 if self.extension._bindings() else 0)
+    def batch(self, payload: dict[str, Any]) -> list[Any]:
+        """Time a call on each of `sets`: nanoseconds by call, where each call's outputs lie, nanoseconds in the extension."""
+        inside = self.extension._inside_ns()
+        times = self.watch.batch(payload["sets"])
+        return [times, [addresses(output) for output in self.watch.kept], self.extension._inside_ns() - inside]
 
-    def ready(self, payload: dict[str, Any]) -> None:
-        """Take the input sets for timing and warm up."""
-        self.watch = Stopwatch(self.model, [unpack(case) for case in payload["cases"]])
-        self.watch.warm()
-
-    def batch(self, payload: dict[str, Any]) -> list[int]:
-        """Time a batch; see Stopwatch."""
-        assert self.watch is not None
-        return self.watch.batch(payload["count"])
-
-    def output(self, payload: dict[str, Any]) -> Any:
-        """One output of the last batch."""
-        assert self.watch is not None
-        return self.watch.output(payload["call"])
+    def _call(self, *arguments: Any) -> Any:
+        return self.model(*arguments)
 
 
 def open_candidate(payload: dict[str, Any]) -> Candidate:
-    """Entry for the fork server: `files`, `module` (name), `binary` (bytes), `threads`."""
-    torch.set_num_threads(payload["threads"])
+    """Entry for the fork server.
+
+    `files`, `module` (name), `binary` (bytes); `backend`, `threads`, `tf32`; `layout` of the inputs' ring, size of the
+    shared `block`, and `arena`, the library of the allocator over the rest of it (backend cuda).
+    """
     os.environ["OMP_NUM_THREADS"] = str(payload["threads"])
+    device = child_device(payload)
+    arguments, block = device.inputs(Layout.read(payload["layout"]), payload["block"], payload["arena"])
     _write(payload["files"])
     (WORK / f"{payload['module']}.so").write_bytes(payload["binary"])
     os.chdir(WORK)
     sys.path.insert(0, str(WORK))
-    return Candidate(payload["module"])
+    forbid_processes()
+    return Candidate(payload["module"], device, arguments, block)
 
 
 def build_module(payload: dict[str, Any]) -> dict[str, Any]:
-    """Entry for the fork server: compile the submission's sources in a clean tree; `binary` is None when that fails."""
+    """Entry for the fork server: compile the submission's sources in a clean tree; `binary` is None when that fails.
+
+    `imports` are the symbols that the compiled kernels, without the glue, take from elsewhere.
+    """
     from cuda_agent.judge.build import Manifest, build
 
     manifest = Manifest.read(Path(payload["manifest"]))
@@ -143,7 +128,8 @@ def build_module(payload: dict[str, Any]) -> dict[str, Any]:
     (WORK / header).write_bytes((Path(manifest.folder) / header).read_bytes())
     output = WORK / "module.so"
     result = build(WORK, output, manifest, payload["timeout"], fast_math=payload["fast_math"])
-    return {"binary": output.read_bytes() if result.output else None, "message": result.message}
+    binary = output.read_bytes() if result.output else None
+    return {"binary": binary, "message": result.message, "imports": list(result.imports)}
 
 
 def _write(files: dict[str, str]) -> None:

@@ -61,8 +61,8 @@ def _items_difference(expected: Any, got: Any, exact: Packed | None, where: str)
 
 
 def _tensor_difference(expected: Packed, got: Packed, exact: Packed | None, where: str) -> str:
-    _, dtype, shape, array = expected
-    if len(got) != 4 or got[1] != dtype:
+    dtype, shape, array = expected[1:4]
+    if len(got) < 4 or got[1] != dtype:
         return f"{where}: expected dtype {dtype}, got {str(got[1])[:40]}"
     if got[2] != shape:
         return f"{where}: expected shape {shape}, got {str(got[2])[:80]}"

@@ -22,8 +22,9 @@ from cuda_agent.errors import BuildEnvironmentError
 from cuda_agent.judge.build import MODULES, Manifest, first_error
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
+ARENA = Path(__file__).with_name("native") / "arena.cpp"
 TORCH_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
-GLUE_VERSION = 1  # raise when the way the glue is made changes
+GLUE_VERSION = 2  # raise when the way the glue is made changes
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
 
 
@@ -52,7 +53,7 @@ def _key(compiler: str, backend: str, arch: str) -> str:
     version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
     cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
     parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
-    parts += [(TEMPLATE / name).read_text() for name in ("binding.cpp", "binding_registry.h")]
+    parts += [path.read_text() for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -81,6 +82,8 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
     glue = [compiler, "-O2", "-fPIC", "-std=c++20", *defines, *module, *system, f"-I{folder}"]
     _must([*glue, "-c", str(TEMPLATE / "binding.cpp"), "-o", str(folder / "glue.o")])
     _must(["strip", "-g", str(folder / "glue.o")])
+    if backend == "cuda":
+        _must([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(ARENA), "-o", str(folder / "arena.so")])
     stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
     vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
     mvec = ("-lmvec",) if _links(compiler, folder, "_ZGVdN8v_expf") else ()
@@ -122,7 +125,7 @@ def _cuda_home() -> Path:
 
 
 def _cuda_flags(arch: str) -> tuple[str, ...]:
-    flags = ("-O3", "-std=c++17", f"-arch={arch or 'sm_90'}", "-Xcompiler", "-fPIC", "-Xcompiler", "-fopenmp")
+    flags = ("-O3", "-std=c++17", f"-arch={arch or 'sm_90a'}", "-Xcompiler", "-fPIC", "-Xcompiler", "-fopenmp")
     return (str(_cuda_home() / "bin" / "nvcc"), *flags)
 
 

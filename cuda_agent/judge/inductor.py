@@ -13,16 +13,16 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from cuda_agent.config import Backend
 from cuda_agent.sandbox.forkserver import ForkServer
 
 ROOT_VARIABLE = "CUDA_AGENT_INDUCTOR"
 CODE_FOLDER = "/tmp/inductor"  # the same in every child: generated code may name it
-PRELOAD = (
-    "cuda_agent.judge.inductor:warm",
-    "cuda_agent.judge.candidate",
-    "cuda_agent.judge.reference",
-    "cuda_agent.judge.baseline",
-)
+ROLES = ("cuda_agent.judge.candidate", "cuda_agent.judge.reference", "cuda_agent.judge.baseline")
+PRELOAD = {
+    "cpu": ("cuda_agent.judge.inductor:warm", *ROLES),
+    "cuda": ROLES,  # inductor's import starts the CUDA driver, which does not survive a fork
+}
 START_SECONDS = 300.0
 SKIPPED = ("locks",)
 
@@ -32,14 +32,14 @@ def root_of(cache_dir: Path) -> Path:
     return cache_dir / "inductor"
 
 
-async def warm_server(cache_dir: Path, threads: int = 0) -> ForkServer:
+async def warm_server(cache_dir: Path, threads: int = 0, backend: Backend = "cpu") -> ForkServer:
     """Start a fork server for the judge's roles and for vetting (0 threads: all cores); close it after use.
 
     Raises:
         SandboxError: it did not start.
     """
     threads = threads or len(os.sched_getaffinity(0))
-    server = ForkServer(PRELOAD, environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
+    server = ForkServer(PRELOAD[backend], environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
     await server.start(START_SECONDS)
     return server
 

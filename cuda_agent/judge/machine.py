@@ -1,16 +1,28 @@
-"""What machine measures: part of every stage key and verdict in which times matter. Reads files only, imports no torch."""
+"""What machine measures: part of every stage key and verdict in which times matter. Imports no torch."""
 
 import os
 import platform
+import shutil
+import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuda_agent.config import Backend, JudgeConfig
 from cuda_agent.errors import ConfigError
 
-GPUS = Path("/proc/driver/nvidia/gpus")
+JUDGE_VERSION = 2  # raise when verdicts of before must not be taken for new ones
+NO_GPU = "backend cuda needs an NVIDIA GPU, and {}; use --backend cpu"
+
+
+class Gpu(NamedTuple):
+    """The first GPU that this process may use, as nvidia-smi names it; `arch` as nvcc does."""
+
+    name: str
+    arch: str
+    driver: str
+    uuid: str
 
 
 @cache
@@ -22,9 +34,37 @@ def device_model(backend: Backend) -> str:
     """
     if backend == "cpu":
         return f"{_field(Path('/proc/cpuinfo'), 'model name') or platform.machine()} x{len(os.sched_getaffinity(0))}"
-    for path in sorted(GPUS.glob("*/information")):
-        return _field(path, "Model")
-    raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
+    return gpu().name
+
+
+@cache
+def gpu() -> Gpu:
+    """The GPU that backend cuda measures on.
+
+    Raises:
+        ConfigError: there is none, or it does not answer.
+    """
+    if shutil.which("nvidia-smi") is None:
+        raise ConfigError(NO_GPU.format("nvidia-smi is not installed here"))
+    rows = query("name,compute_cap,driver_version,uuid")
+    if not rows:
+        raise ConfigError(NO_GPU.format("nvidia-smi lists none"))
+    name, capability, driver, uuid = rows[0]
+    # From 9.0 on, the architecture's own instructions need the letter.
+    number = capability.replace(".", "")
+    return Gpu(name, f"sm_{number}a" if int(number) >= 90 else f"sm_{number}", driver, uuid)
+
+
+def query(fields: str) -> list[list[str]]:
+    """nvidia-smi's answer, a row per visible GPU; empty if it fails."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", *(["-i", chosen] if chosen else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = done.stdout.splitlines() if done.returncode == 0 else []
+    return [[cell.strip() for cell in row.split(",")] for row in rows]
 
 
 def _field(path: Path, name: str) -> str:
@@ -36,11 +76,15 @@ def _field(path: Path, name: str) -> str:
 
 def environment(config: JudgeConfig, threads: int) -> dict[str, Any]:
     """What is recorded with each verdict and is the same for all of a pool."""
-    return {
+    facts: dict[str, Any] = {
         "backend": config.backend,
         "device": device_model(config.backend),
         "threads": threads,
         "torch": metadata.version("torch"),
         "python": platform.python_version(),
+        "judge": JUDGE_VERSION,
         "milestone": config.milestone,
     }
+    if config.backend == "cuda":
+        facts |= {"driver": gpu().driver, "gpu": gpu().uuid, "arch": gpu().arch, "tf32": config.tf32}
+    return facts

@@ -19,9 +19,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.errors import ConfigError, CudaAgentError, JudgeError
+from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge import glue, inductor, machine
 from cuda_agent.judge.build import Manifest
+from cuda_agent.judge.builds import Builds
+from cuda_agent.judge.device import Device
 from cuda_agent.judge.evaluation import Bench, Evaluation
 from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
@@ -33,6 +35,7 @@ Record = Callable[[str, Verdict], "Awaitable[None] | None"]
 Purpose = Literal["judge", "verify", "profile"]
 REMEMBERED = 4_096
 UNSETTLED = frozenset({"infra_error"})
+KEYED = ("device", "driver", "torch", "judge", "threads")  # facts of the machine in a stored verdict's key
 
 
 class JudgePool:
@@ -65,21 +68,26 @@ class JudgePool:
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
         self._bench: Bench | None = None
+        self.manifest: Manifest  # of the glue that submissions are built with, once running; the agent's shell sees its folder
 
     async def __aenter__(self) -> Self:
         """Prepare the glue (once per machine) and start the fork server, unless one was given.
 
         Raises:
-            ConfigError: backend cuda.
+            ConfigError: backend cuda without a GPU.
             BuildEnvironmentError, SandboxError: this host cannot build or isolate.
         """
-        if self.config.backend == "cuda":
-            raise ConfigError("backend cuda needs an NVIDIA GPU; use --backend cpu")
-        manifest = await asyncio.to_thread(glue.prepare, self._cache_dir, self.config.backend)
+        backend = self.config.backend
+        arch = machine.gpu().arch if backend == "cuda" else ""
+        manifest = await asyncio.to_thread(glue.prepare, self._cache_dir, backend, arch)
         threads = self.config.threads or len(os.sched_getaffinity(0))
         if self._server is None:
-            self._server = await inductor.warm_server(self._cache_dir, threads)
-        self._bench = Bench(self._server, manifest, self.config, self.lease, threads, machine.environment(self.config, threads))
+            self._server = await inductor.warm_server(self._cache_dir, threads, backend)
+        self.manifest = manifest
+        builds = Builds(self._server, manifest, self.config, self._cache_dir / "builds")
+        environment = machine.environment(self.config, threads)
+        device = Device(self.config, threads, Path(manifest.folder))
+        self._bench = Bench(self._server, builds, self.config, self.lease, device, environment)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -97,11 +105,6 @@ class JudgePool:
             await self._server.close()
             self._server = None
 
-    @property
-    def manifest(self) -> Manifest:
-        """The glue that submissions are built with; a workspace's shell needs to see its folder."""
-        return self._running().manifest
-
     def key(self, problem_code: str, submission: Submission) -> str:
         """What a verdict is stored under: problem, submission, settings and machine."""
         environment = self._running().environment
@@ -109,7 +112,7 @@ class JudgePool:
             _digest(problem_code),
             submission.sha256,
             self.config.model_dump_json(),
-            *(str(environment[n]) for n in ("device", "torch")),
+            *(str(environment.get(name)) for name in KEYED),
         ]
         return _digest("\0".join(parts))
 
@@ -206,8 +209,7 @@ class JudgePool:
     def _host(self, digest: str, code: str) -> ProblemHost:
         bench = self._running()
         if digest not in self._hosts:
-            memory, root = self.config.memory_mb, self._root
-            self._hosts[digest] = ProblemHost(bench.server, code, threads=bench.threads, memory_mb=memory, inductor_root=root)
+            self._hosts[digest] = ProblemHost(bench.server, code, bench.device, self._root)
         self._hosts.move_to_end(digest)
         host = self._hosts[digest]
         host.users += 1

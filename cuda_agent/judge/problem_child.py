@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
+from cuda_agent.judge.child_device import ChildDevice
+
 
 class LoadedProblem:
     """A problem's module with its three parts under one spelling."""
 
-    def __init__(self, code: str, threads: int) -> None:
-        """Execute the problem's text."""
-        torch.set_num_threads(threads)
-        os.environ["OMP_NUM_THREADS"] = str(threads)
+    def __init__(self, code: str, device: ChildDevice) -> None:
+        """Execute the problem's text; its tensors will be on `device`."""
+        os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())
+        self.device = device
         module = types.ModuleType("problem")
         sys.modules["problem"] = module
         exec(compile(code, "model.py", "exec"), module.__dict__)
@@ -30,19 +32,22 @@ class LoadedProblem:
     def init_inputs(self, seed: int) -> Any:
         """Arguments of Model under a seed: a list, or a dictionary of keywords."""
         torch.manual_seed(seed)
-        return self.get_init_inputs()
+        with self.device.context():
+            return self.device.moved(self.get_init_inputs())
 
     def model(self, seed: int) -> torch.nn.Module:
         """A fresh Model with weights drawn under a seed, in eval mode."""
         init = self.init_inputs(seed)
         torch.manual_seed(seed)
-        made = self.module.Model(**init) if isinstance(init, dict) else self.module.Model(*init)
-        return made.eval()  # type: ignore[no-any-return]
+        with self.device.context():
+            made = self.module.Model(**init) if isinstance(init, dict) else self.module.Model(*init)
+        return made.to(self.device.name).eval()  # type: ignore[no-any-return]
 
     def inputs(self, seed: int) -> list[Any]:
         """Inputs drawn under a seed."""
         torch.manual_seed(seed)
-        return list(self.get_inputs())
+        with self.device.context():
+            return list(self.device.moved(list(self.get_inputs())))
 
 
 def _either(module: types.ModuleType, *names: str) -> Callable[[], Any]:

@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from cuda_agent.errors import JudgeError
-from cuda_agent.judge import inductor
+from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
+from cuda_agent.judge.device import Device
+from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.stress import PLAIN
+from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
-from cuda_agent.sandbox.limits import Bind, Limits
+from cuda_agent.sandbox.limits import Bind
 
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
+ANSWER_BYTES = 2**32
+
+Question = tuple[int, str]  # the seed of inputs, and a variant of them
 
 
 class ProblemInvalid(Exception):
@@ -26,108 +33,152 @@ class ProblemInvalid(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs with the expected output, packed, and the seeds under which weights and inputs were drawn."""
+    """One set of inputs with the expected output, packed, and how they were drawn; `mutates` and `aliases` tell whether
+    the reference writes to its inputs and answers with their memory.
+    """
 
     weights: int
     seed: int
-    inputs: Any
-    output: Any
+    variant: str
+    inputs: Packed
+    output: Packed
     mutates: bool
+    aliases: bool
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """How the reference child draws it again."""
+        return {"weights": self.weights, "seed": self.seed, "variant": self.variant}
 
 
 @dataclass(frozen=True)
 class Part:
     """One draw of weights (arguments of the model and its state_dict, packed) with cases under it."""
 
-    init: Any
-    state: Any
+    init: Packed
+    state: Packed
     cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """The warmed-up baseline child, its ring of inputs, and what torch.compile made of the problem."""
+
+    child: Child
+    ring: Ring
+    facts: BaselineFacts
 
 
 class ProblemHost:
     """Both children of one problem, asked by one caller at a time."""
 
-    def __init__(self, server: ForkServer, code: str, *, threads: int, memory_mb: int, inductor_root: Path) -> None:
+    def __init__(self, server: ForkServer, code: str, device: Device, inductor_root: Path) -> None:
         """Start nothing yet."""
-        self._server, self.code, self._threads = server, code, threads
-        self._limits = Limits(wall_seconds=OPEN_SECONDS, memory_mb=memory_mb, processes=128, output_bytes=2**31, file_mb=512)
+        self._server, self.code, self._device = server, code, device
+        self._limits = device.limits(OPEN_SECONDS, ANSWER_BYTES)
         self._root = inductor_root
         self.sha256 = hashlib.sha256(code.encode()).hexdigest()
         self._reference: Child | None = None
-        self._baseline: Child | None = None
-        self._facts: BaselineFacts | None = None
+        self._opponent: Opponent | None = None
+        self._fault: str | None = None
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self.timing = asyncio.Lock()
         self.users = 0
 
-    async def exam(self, weights: Sequence[int], seeds: Sequence[int]) -> list[Part]:
-        """Questions and answers: sets of inputs under `seeds`, shared out among draws of weights under `weights`.
+    async def exam(self, weights: Sequence[int], shared: Sequence[Question], last: Sequence[Question]) -> list[Part]:
+        """Sets of inputs with their answers: `shared` ones dealt out among draws of weights, `last` ones under the last draw.
 
         Raises:
-            ProblemInvalid: the problem fails.
+            ProblemInvalid: the problem fails, or cannot tell right answers from trivial ones.
         """
-        answer = await self._ask_reference("exam", {"weights": list(weights), "seeds": list(seeds)})
+        questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
+        answer = await self._ask_reference("exam", {"weights": list(weights), **questions})
         try:
-            return [_part(part) for part in answer["parts"]]
-        except (KeyError, TypeError, ValueError) as error:
+            parts = [_part(part) for part in answer["parts"]]
+            await self._calibrate(parts)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ProblemInvalid("the reference answered with nonsense") from error
+        if self._fault:
+            raise ProblemInvalid(self._fault)
+        return parts
 
-    async def exact(self, case: Case) -> Any:
-        """A case's expected output in float64, packed; None where the problem cannot run in it.
+    async def exact(self, case: Case) -> Packed | None:
+        """A case's expected output in float64; None where the problem cannot run in it.
 
         Raises:
             ProblemInvalid: the problem fails.
         """
-        return await self._ask_reference("exact", {"weights": case.weights, "seed": case.seed})
+        exact: Packed | None = await self._ask_reference("exact", case.drawn)
+        return exact
 
-    async def baseline(self) -> tuple[Child, BaselineFacts]:
-        """The warmed-up baseline child and what torch.compile made of the problem; hold `timing` while using it.
+    async def opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
+        """The baselines, opened on first use with a ring of at least `sets` sets like `inputs`; hold `timing` to use them.
 
         Raises:
             ProblemInvalid: the problem does not run even in eager mode.
         """
         async with self._opening:
-            if self._baseline is None or not self._baseline.alive or self._facts is None:
-                self._baseline = await self._open_baseline()
-        return self._baseline, self._facts  # type: ignore[return-value]
+            if self._opponent is None or not self._opponent.child.alive:
+                await self._close_opponent()
+                self._opponent = await self._open_opponent(inputs, sets)
+        return self._opponent
 
     async def close(self) -> None:
         """End both children."""
-        for child in (self._reference, self._baseline):
-            if child is not None:
-                await child.close()
-        self._reference = self._baseline = None
+        if self._reference is not None:
+            await self._reference.close()
+            self._reference = None
+        await self._close_opponent()
 
-    async def _ask_reference(self, method: str, payload: dict[str, Any]) -> Any:
+    async def _close_opponent(self) -> None:
+        if self._opponent is not None:
+            await self._opponent.child.close()
+            self._opponent.ring.close()
+            self._opponent = None
+
+    async def _calibrate(self, parts: Sequence[Part]) -> None:
+        """Find out once whether the problem can be judged at all."""
+        plain = [case for case in parts[0].cases if case.variant == PLAIN]
+        if self._fault is not None or len(plain) < 2:
+            return
+        rounded = await self._ask_reference("rounded", plain[0].drawn)
+        inputs, outputs = [case.inputs for case in plain], [case.output for case in plain]
+        self._fault = await asyncio.to_thread(calibrate.fault, inputs, outputs, rounded)
+
+    async def _ask_reference(self, method: str, question: dict[str, Any]) -> Any:
         try:
             async with self._asking:
                 if self._reference is None or not self._reference.alive:
-                    common = {"code": self.code, "threads": self._threads}
-                    self._reference = await self._server.open("cuda_agent.judge.reference:open_reference", common, self._limits)
-            return await self._reference.call(method, payload, ANSWER_SECONDS)
+                    payload = {"code": self.code, **self._device.settings}
+                    target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
+                    self._reference = await self._server.open(target, payload, self._limits, binds)
+            return await self._reference.call(method, question, ANSWER_SECONDS)
         except ChildFailed as failure:
             raise _fault(failure) from failure
 
-    async def _open_baseline(self) -> Child:
+    async def _open_opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         bundle = inductor.bundle_path(self._root, self.sha256)
-        payload = {"code": self.code, "threads": self._threads, "seed": 1, "bundle": str(bundle) if bundle.exists() else ""}
+        ring = await asyncio.to_thread(self._device.ring, inputs, sets)
+        payload = {"code": self.code, "seed": 1, "bundle": str(bundle) if bundle.exists() else "", **self._device.settings}
+        payload |= {"layout": ring.layout.text, "block": ring.memory.size}
+        target, binds = "cuda_agent.judge.baseline:open_baseline", (Bind.of(self._root), *self._device.binds)
         try:
-            child = await self._server.open(
-                "cuda_agent.judge.baseline:open_baseline", payload, self._limits, (Bind.of(self._root),)
-            )
+            child = await self._server.open(target, payload, self._limits, binds, shared=ring.memory.descriptor)
             answer = await child.call("facts", {}, ANSWER_SECONDS)
-        except ChildFailed as failure:
-            raise _fault(failure) from failure
-        self._facts = BaselineFacts.of(answer)
-        if answer["files"] and self._facts.compiles:
+        except BaseException as failure:
+            ring.close()
+            raise (_fault(failure) if isinstance(failure, ChildFailed) else failure) from failure
+        facts = BaselineFacts.of(answer)
+        if answer["files"] and facts.compiles:
             inductor.write_bundle(bundle, answer["files"])
-        return child
+        return Opponent(child, ring, facts)
 
 
 def _part(data: dict[str, Any]) -> Part:
     weights = int(data["weights"])
     cases = tuple(
-        Case(weights, int(case["seed"]), case["inputs"], case["output"], bool(case["mutates"])) for case in data["cases"]
+        Case(weights, int(c["seed"]), str(c["variant"]), c["inputs"], c["output"], bool(c["mutates"]), bool(c["aliases"]))
+        for c in data["cases"]
     )
     return Part(data["init"], data["state"], cases)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
+from cuda_agent.judge.stress import PLAIN, applied, has_floats
 from cuda_agent.judge.values import pack
 
 
@@ -19,52 +21,95 @@ class Reference:
         self.problem = problem
 
     def exam(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Draw weights under each of `weights` and answer sets of inputs drawn under `seeds`, shared out among the draws.
+        """Draw weights under each of `weights` and answer sets of inputs: `shared` ones dealt out among the draws, `last` ones.
 
-        A model without weights needs one draw only. Each part holds what ModelNew is made with (`init`), the state_dict
-        (`state`), the seed it was drawn under (`weights`) and its cases: seed, inputs, output, whether the reference changes
-        its inputs.
+        Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
+        holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
+        cases: seed, variant, inputs, output, whether the reference changes its inputs or answers with their memory.
+        Variants whose answer is not finite are left out.
         """
-        weights, seeds = list(payload["weights"]), list(payload["seeds"])
-        parts = [self._part(weights[0], [])]
-        if not parts[0]["state"][1]:
+        weights, shared = list(payload["weights"]), list(payload["shared"])
+        if not self.problem.model(weights[0]).state_dict():
             weights = weights[:1]
-        share = -(-len(seeds) // len(weights))
-        return {"parts": [self._part(seed, seeds[n * share : (n + 1) * share]) for n, seed in enumerate(weights)]}
+        shares = [shared[number :: len(weights)] for number in range(len(weights))]
+        shares[-1] += payload["last"]
+        return {"parts": [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]}
 
-    def _part(self, weights: int, seeds: list[int]) -> dict[str, Any]:
+    def _part(self, weights: int, questions: list[tuple[int, str]]) -> dict[str, Any]:
         model = self.problem.model(weights)
         with torch.no_grad():
-            cases = [self._case(model, seed) for seed in seeds]
+            cases = [case for seed, variant in questions if (case := self._case(model, seed, variant)) is not None]
         init, state = pack(self.problem.init_inputs(weights)), pack(dict(model.state_dict()))
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
-    def _case(self, model: torch.nn.Module, seed: int) -> dict[str, Any]:
-        inputs = self.problem.inputs(seed)
+    def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
+        inputs = self._inputs(seed, variant)
+        if variant != PLAIN and not has_floats(inputs):
+            return None
         given = clone(inputs)
-        output = model(*given)
-        return {"seed": seed, "inputs": pack(inputs), "output": pack(output), "mutates": not same(given, inputs)}
+        try:
+            output = model(*given)
+        except Exception:
+            if variant == PLAIN:
+                raise
+            return None  # the boundary: a problem need not answer what it never draws itself
+        if variant != PLAIN and not _finite(output):
+            return None
+        facts = {"mutates": not same(given, inputs), "aliases": bool(_storages(output) & _storages(given))}
+        return {"seed": seed, "variant": variant, "inputs": pack(inputs), "output": pack(output), **facts}
 
     def exact(self, payload: dict[str, Any]) -> Any:
-        """The output in float64 for the weights and inputs drawn under two seeds, or None."""
-        model, inputs = self.problem.model(payload["weights"]), self.problem.inputs(payload["seed"])
+        """The output in float64 for the weights and inputs of a case, or None."""
+        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload["seed"], payload["variant"])
         try:
             with torch.no_grad():
-                return pack(_double(model.double()(*_double(inputs))))
+                return pack(_to(model.double()(*_to(inputs, torch.float64)), torch.float64))
         except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
             return None
 
+    def rounded(self, payload: dict[str, Any]) -> Any:
+        """The output for a case from weights and inputs rounded to float16, or None: what a half-precision shortcut may give."""
+        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload["seed"], payload["variant"])
+        try:
+            with torch.no_grad():
+                for tensor in model.state_dict().values():
+                    if tensor.is_floating_point():
+                        tensor.copy_(tensor.half())
+                return pack(model(*_to(_to(inputs, torch.float16), torch.float32)))
+        except Exception:  # the boundary: a problem that cannot run so has no such shortcut
+            return None
 
-def _double(value: Any) -> Any:
+    def _inputs(self, seed: int, variant: str) -> list[Any]:
+        inputs: list[Any] = applied(variant, self.problem.inputs(seed), seed)
+        return inputs
+
+
+def _to(value: Any, dtype: torch.dtype) -> Any:
+    """Floating-point tensors in another type."""
     if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value
+        return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
-        return type(value)(_double(item) for item in value)
+        return type(value)(_to(item, dtype) for item in value)
     if isinstance(value, dict):
-        return {key: _double(item) for key, item in value.items()}
+        return {key: _to(item, dtype) for key, item in value.items()}
     return value
 
 
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in items for tensor in _tensors(item)]
+
+
+def _finite(output: Any) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in _tensors(output) if tensor.is_floating_point())
+
+
+def _storages(value: Any) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in _tensors(value) if tensor.numel()}
+
+
 def open_reference(payload: dict[str, Any]) -> Reference:
-    """Entry for the fork server: `code`, `threads`."""
-    return Reference(LoadedProblem(payload["code"], payload["threads"]))
+    """Entry for the fork server: `code`; `backend`, `threads`, `tf32`."""
+    return Reference(LoadedProblem(payload["code"], child_device(payload)))

@@ -1,43 +1,58 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
-Each child times its own calls; the judge's clock around each batch tells whether the times admitted add up. The result
-is a median over rounds. Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met.
-Runs in a thread: no event loop sits between a request and its answer.
+A turn is one batch of calls, each on fresh inputs. The judge's own clock runs from releasing the batch until the child says
+that it is done; a batch's time per call is the larger of that (less an empty batch's) and of what the child admits, for all
+three alike. Outside its turn a child is frozen: it can neither work ahead nor disturb the others. Some calls, chosen in
+advance by the judge alone, are on inputs whose answer it knows; those answers are read from the frozen child.
+
+Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met. Runs in a thread: no event
+loop sits between a request and its answer.
 """
 
 import contextlib
+import functools
 import math
 import os
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import SystemRandom
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.answers import Where, fetch
+from cuda_agent.judge.problem_host import Case
+from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 BATCH_MS = 2.0  # calls are batched to about this long
-MAX_BATCH = 8
+MAX_BATCH = 16
 CALL_SECONDS = 30.0
-CHECKED_ROUNDS = 3  # rounds after which an output of the candidate is fetched for comparison
+CHECK_EVERY = 3  # batches of the candidate, on average, until one holds a call whose answer is known
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
-class Sample:
-    """An output of a timed call: which set of inputs it must answer, and its packed value."""
 
-    input_set: int
-    output: Any
+class BaselineLost(Exception):
+    """The baseline child failed while timing: an infrastructure fault, not the submission's."""
+
+
+class Sample(NamedTuple):
+    """The answer of a timed call: the case it must agree with, and the packed value."""
+
+    case: Case
+    output: Packed
 
 
 @dataclass(frozen=True)
 class Times:
-    """Medians in milliseconds (compile None where there is none), raw batch medians, and what to check afterwards."""
+    """Medians in milliseconds (compile None where there is none), raw times by round, and what to check afterwards."""
 
     candidate_ms: float
     eager_ms: float
@@ -48,6 +63,9 @@ class Times:
     unaccounted_ns: int  # least time of a batch that the judge's clock saw and the candidate did not admit
     usual_ns: int  # the same of the baselines in the same rounds, three quarters of the way up
     admitted_ns: int  # what the candidate admitted in that batch
+    inside_ns: int = 0  # of all the time admitted (`own_ns`, in so many `calls`), what passed inside the extension
+    own_ns: int = 0
+    calls: int = 0
 
     @property
     def forged(self) -> bool:
@@ -57,98 +75,195 @@ class Times:
         """
         return self.unaccounted_ns > self.usual_ns + CLOCK_SLACK_NS + CLOCK_SHARE * self.admitted_ns
 
+    def interval(self, baseline: str) -> tuple[float, float] | None:
+        """95 % interval of the median ratio candidate / baseline; None where that baseline has no times."""
+        if baseline not in self.raw_ms:
+            return None
+        pairs = zip(self.raw_ms["candidate"], self.raw_ms[baseline], strict=True)
+        return ratio_interval([mine / other for mine, other in pairs])
+
+
+class Answered(NamedTuple):
+    """A batch as the child reports it, and the judge's own nanoseconds for it."""
+
+    times: list[int]
+    places: list[list[int]]
+    inside: int
+    wall: int
+
+
+@dataclass
+class Runner:
+    """A child in its turns, candidate or baselines, with its ring of inputs and the form of its answers."""
+
+    child: Child
+    ring: Ring
+    form: Sequence[Where] = ()
+
+    def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
+        """Release a batch and freeze the child as soon as it is done."""
+        self.child.thaw()
+        start = time.perf_counter_ns()
+        answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, CALL_SECONDS)
+        wall = time.perf_counter_ns() - start
+        self.child.freeze()
+        return _checked(answer, len(sets), wall)
+
+    def read(self, addresses: Sequence[int], case: Case) -> Packed:
+        """The answer whose tensors lie at these addresses."""
+        if len(addresses) != len(self.form):
+            raise ChildFailed("crash", "a timed call answered with another number of tensors")
+        read = functools.partial(self.ring.memory.read, self.child)
+        return fetch(read, case.output, [place.moved(to) for place, to in zip(self.form, addresses, strict=True)])
+
+
+class Prepared(NamedTuple):
+    """A batch to come: its sets, and which of its calls gets the inputs of a case whose answer is known."""
+
+    sets: list[int]
+    place: int
+    case: Case | None
+
 
 class Contestant:
-    """One of the three: how to ask for a batch, and what was measured."""
+    """One of the three: whose child it is, how to ask for it, and what was measured."""
 
-    def __init__(self, name: str, child: Child, extra: Mapping[str, Any], sets: int) -> None:
-        """`extra` goes with every request; `sets` is the number of input sets the child holds."""
-        self.name, self.child, self.extra, self.sets = name, child, dict(extra), sets
-        self.medians: list[float] = []
+    def __init__(self, name: str, runner: Runner, extra: Mapping[str, Any], checks: Sequence[Case] = ()) -> None:
+        """`extra` goes with every request; `checks` are cases that may stand in for some of the inputs, once each."""
+        self.name, self.runner, self.extra, self.checks = name, runner, dict(extra), list(checks)
+        self.ms: list[float] = []
         self.count = 1
         self.unaccounted: list[tuple[int, int]] = []
-        self.empty_ns = 0
+        self.samples: list[Sample] = []
+        self.inside = self.own = self.calls = 0
+        self._prepared: deque[Prepared] = deque()
+        self._chance = SystemRandom()
+        self._until_check = self._chance.randrange(3)
 
-    def ask(self, count: int) -> tuple[list[int], int]:
-        """Run a batch; the admitted nanoseconds of each call, and the judge's own for all."""
-        start = time.perf_counter_ns()
-        answer = self.child.call_blocking("batch", {**self.extra, "count": count}, CALL_SECONDS)
-        wall = time.perf_counter_ns() - start
-        if (
-            not isinstance(answer, list)
-            or len(answer) != count + 1
-            or not all(type(ns) is int and 0 <= ns < 10**12 for ns in answer)
-        ):
-            raise ChildFailed("crash", "answered a timed batch with nonsense")
-        return answer, wall
+    def empty(self) -> int:
+        """Nanoseconds of a batch without calls, as the judge sees them."""
+        return min(self.runner.ask(self.extra, []).wall for _ in range(5))
 
-    def calibrate(self) -> None:
-        """Measure the empty batch and pick how many calls make a batch; by now the child has all its threads."""
-        self.child.hasten()
-        self.empty_ns = min(self.ask(-1)[1] for _ in range(3))
-        quickest = min(self.ask(2)[0][1:])
-        self.count = max(1, min(MAX_BATCH, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    def calibrate(self, most: int) -> None:
+        """Pick how many calls make a batch, `most` at most."""
+        quickest = min(self.runner.ask(self.extra, self.runner.ring.take(2)).times)
+        self.count = max(1, min(MAX_BATCH, most, round(BATCH_MS * 1e6 / max(quickest, 1))))
 
-    def round(self) -> None:
-        """One batch: its median call counts."""
-        times, wall = self.ask(self.count)
-        self.medians.append(statistics.median(times[1:]) / 1e6)
-        self.unaccounted.append((wall - self.empty_ns - sum(times), sum(times)))
+    def prepare(self) -> None:
+        """Fill the sets of a later batch."""
+        sets = self.runner.ring.take(self.count)
+        place, case = self._chance.randrange(self.count), None
+        if self.checks and self._until_check == 0:
+            case = self.checks.pop()
+        self._until_check = self._chance.randrange(2 * CHECK_EVERY) if self._until_check == 0 else self._until_check - 1
+        for number, taken in enumerate(sets):
+            if case is not None and number == place:
+                self.runner.ring.place(taken, case.inputs)
+            else:
+                self.runner.ring.refresh(taken)
+        self._prepared.append(Prepared(sets, place, case))
+
+    def turn(self, empty_ns: int) -> None:
+        """One batch, and the preparation of a later one."""
+        sets, place, case = self._prepared.popleft()
+        answered = self.runner.ask(self.extra, sets)
+        wall = max(0, answered.wall - empty_ns)
+        self.ms.append(max(statistics.median(answered.times), wall / len(sets)) / 1e6)
+        self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
+        self.inside += answered.inside
+        self.own += sum(answered.times)
+        self.calls += len(sets)
+        if case is not None:
+            places = answered.places[place] if answered.places else []
+            self.samples.append(Sample(case, self.runner.read(places, case)))
+        self.prepare()
 
 
-def measure(candidate: Child, baseline: Child, *, compiles: bool, input_sets: int, config: JudgeConfig) -> Times:
-    """Time the three; the caller holds the exclusive lease and compares `samples` afterwards.
+def measure(candidate: Runner, baseline: Runner, checks: Sequence[Case], *, compiles: bool, config: JudgeConfig) -> Times:
+    """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up thawed.
+
+    `checks` are cases with known answers that the candidate's instance in use was never asked.
 
     Raises:
-        ChildFailed: from the candidate (`child` attribute tells which: the baseline's is raised as BaselineLost).
+        ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
     """
-    contestants = [Contestant("candidate", candidate, {}, input_sets), Contestant("eager", baseline, {"which": "eager"}, 0)]
+    contestants = [Contestant("candidate", candidate, {}, checks), Contestant("eager", baseline, {"which": "eager"})]
     if compiles:
-        contestants.append(Contestant("compile", baseline, {"which": "compile"}, 0))
+        contestants.append(Contestant("compile", baseline, {"which": "compile"}))
     with contextlib.suppress(OSError):  # this thread only, and only where it may: the clock should not wait for its turn
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -20)
-    for contestant in contestants:
-        _guarded(contestant, contestant.calibrate)
-    chance = SystemRandom()
-    checked = set(chance.sample(range(config.min_repetitions), min(CHECKED_ROUNDS, config.min_repetitions)))
-    samples: list[Sample] = []
+    try:
+        for contestant in contestants[:2]:
+            _guarded(contestant, contestant.runner.child.hasten)
+            _guarded(contestant, contestant.runner.child.freeze)
+        return _rounds(contestants, config)
+    finally:
+        for runner in (candidate, baseline):
+            with contextlib.suppress(ChildFailed):
+                runner.child.thaw()
+
+
+def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
+    _begin(contestants)
+    # The baselines' own: a candidate could dawdle over its empty batches to have more taken off.
+    empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
-        for turn in range(len(contestants)):
-            contestant = contestants[(number + turn) % len(contestants)]
-            _guarded(contestant, contestant.round)
-            if contestant.name == "candidate" and number in checked:
-                samples.append(_sample(contestant, chance))
-        if number + 1 >= config.min_repetitions and (time.monotonic() > deadline or _decided(contestants, config.milestone)):
+        for contestant in _order(contestants, number):
+            _guarded(contestant, functools.partial(contestant.turn, empty_ns))
+        late = time.monotonic() - deadline
+        if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config.milestone)):
             break
-        if number >= 2 and time.monotonic() > deadline + config.timing_seconds:
+        if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants, tuple(samples))
+    return _times(contestants)
 
 
-class BaselineLost(Exception):
-    """The baseline child failed while timing: an infrastructure fault, not the submission's."""
+def _begin(contestants: Sequence[Contestant]) -> None:
+    """Choose the batches' sizes and fill the rings: each set long before its turn, so that it has left the caches by then."""
+    for mates in (contestants[:1], contestants[1:]):
+        sets = mates[0].runner.ring.layout.sets
+        for contestant in mates:
+            _guarded(contestant, functools.partial(contestant.calibrate, sets // len(mates)))
+        for _ in range(max(1, sets // sum(contestant.count for contestant in mates))):
+            for contestant in mates:
+                contestant.prepare()
 
 
-def _guarded(contestant: Contestant, act: Any) -> None:
+def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
+    """Who begins changes from round to round."""
+    first = number % len(contestants)
+    return [*contestants[first:], *contestants[:first]]
+
+
+def _guarded(contestant: Contestant, act: Callable[[], T]) -> T:
     try:
-        act()
+        return act()
     except ChildFailed as failure:
         if contestant.name == "candidate":
             raise
         raise BaselineLost(str(failure)) from failure
 
 
-def _sample(contestant: Contestant, chance: SystemRandom) -> Sample:
-    call = chance.randrange(contestant.count + 1)
-    return Sample(call % contestant.sets, contestant.child.call_blocking("output", {"call": call}, CALL_SECONDS))
+def _checked(answer: Any, count: int, wall: int) -> Answered:
+    """Believe nothing but the form of a child's report."""
+    if isinstance(answer, list) and len(answer) == 3:
+        times, places, inside = answer
+        named = isinstance(places, list) and len(places) in (0, count) and all(_numbers(place) for place in places)
+        if named and _numbers(times) and len(times) == count and type(inside) is int:
+            return Answered(times, places, inside, wall)
+    raise ChildFailed("crash", "answered a timed batch with nonsense")
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
 def _decided(contestants: Sequence[Contestant], milestone: float) -> bool:
     """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone."""
-    own = contestants[0].medians
+    own = contestants[0].ms
     for other in contestants[1:]:
-        low, high = ratio_interval([mine / theirs for mine, theirs in zip(own, other.medians, strict=True)])
+        low, high = ratio_interval([mine / theirs for mine, theirs in zip(own, other.ms, strict=True)])
         if low <= 1.0 - milestone <= high:
             return False
     return True
@@ -163,18 +278,22 @@ def ratio_interval(ratios: Sequence[float], z: float = 1.96) -> tuple[float, flo
     return ordered[low], ordered[high]
 
 
-def _times(contestants: Sequence[Contestant], samples: tuple[Sample, ...]) -> Times:
-    medians = {contestant.name: statistics.median(contestant.medians) for contestant in contestants}
-    unaccounted, admitted = min(contestants[0].unaccounted)
+def _times(contestants: Sequence[Contestant]) -> Times:
+    medians = {contestant.name: statistics.median(contestant.ms) for contestant in contestants}
+    own = contestants[0]
+    unaccounted, admitted = min(own.unaccounted)
     usual = max(sorted(gap for gap, _ in other.unaccounted)[3 * len(other.unaccounted) // 4] for other in contestants[1:])
     return Times(
         candidate_ms=medians["candidate"],
         eager_ms=medians["eager"],
         compile_ms=medians.get("compile"),
-        rounds=len(contestants[0].medians),
-        raw_ms={contestant.name: [round(value, 5) for value in contestant.medians] for contestant in contestants},
-        samples=samples,
+        rounds=len(own.ms),
+        raw_ms={contestant.name: [round(value, 5) for value in contestant.ms] for contestant in contestants},
+        samples=tuple(own.samples),
         unaccounted_ns=unaccounted,
         usual_ns=max(0, usual),
         admitted_ns=admitted,
+        inside_ns=own.inside,
+        own_ns=own.own,
+        calls=own.calls,
     )

@@ -95,7 +95,7 @@ OTHER = {
         ),
         "wrong_output",
         None,
-        "differ",
+        "another call",
     ),
     "compile error": (submission(kernel="int broken(\n"), "build_error", None, "kernels/kernel.cpp:1"),
     "syntax error": (submission("def broken(:\n"), "load_error", "import", "SyntaxError"),
@@ -140,8 +140,8 @@ OTHER = {
     "network": (
         with_body("import socket", "socket.create_connection(('127.0.0.1', 1))"),
         "runtime_error",
-        "OSError",
-        "unreachable",
+        "PermissionError",
+        "not permitted",
     ),
 }
 
@@ -180,7 +180,7 @@ async def test_answer_right_only_while_verified_is_caught_while_timed(pool: Judg
 
 async def test_forged_clock_is_caught(pool: JudgePool) -> None:
     forged = submission(
-        "import cuda_agent.judge.stopwatch as s\ns.perf_counter_ns = lambda: 7\n"
+        "import cuda_agent.judge.child_device as s\ns.perf_counter_ns = lambda: 7\n"
         + changed(MODEL, "return y", "\n        ".join(["import time", "time.sleep(0.003)", "return y"]))
     )
     verdict = await pool.judge(PROBLEM, forged)

@@ -1,0 +1,148 @@
+"""What differs between devices inside children: where inputs lie, how calls are timed, where torch computes.
+
+`cpu`: tensors over the shared memory file, the process's clock. `cuda`: tensors over the shared device memory, CUDA events,
+and in a candidate torch allocates from the shared block (`cuda_memory`). TF32 is one setting for all children.
+"""
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuda_agent.judge.ring import Layout, Leaf
+from cuda_agent.sandbox.kernel import keep_heap
+from cuda_agent.sandbox.shared import SHARED, attach
+
+Function = Callable[..., Any]
+
+
+class ChildDevice:
+    """The processor."""
+
+    name = "cpu"
+
+    def inputs(self, layout: Layout, block: int, arena: str) -> tuple[list[list[Any]], list[int]]:
+        """Argument lists of all sets of a ring, and where the shared block of `block` bytes lies: address and size."""
+        memory = attach(block)
+        starts = [number * layout.pitch for number in range(layout.sets)]
+        sets = [_arguments(layout, [_host_tensor(leaf, memory, start) for leaf in layout.leaves]) for start in starts]
+        return sets, [int(memory.ctypes.data), int(memory.nbytes)]
+
+    def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
+        """Call on each argument list: the outputs, and nanoseconds by call."""
+        outputs, times = [], []
+        for one in arguments:
+            start = perf_counter_ns()
+            output = function(*one)
+            times.append(perf_counter_ns() - start)
+            outputs.append(output)
+        return outputs, times
+
+    def context(self) -> AbstractContextManager[Any]:
+        """Where a problem's own tensors are made."""
+        return nullcontext()
+
+    def moved(self, value: Any) -> Any:
+        """A value with all its tensors on this device."""
+        return value
+
+
+class CudaChildDevice(ChildDevice):
+    """The first visible GPU."""
+
+    name = "cuda"
+
+    def inputs(self, layout: Layout, block: int, arena: str) -> tuple[list[list[Any]], list[int]]:
+        """As for the processor; with `arena`, a library, torch allocates from the block behind the ring from now on."""
+        from cuda_agent.judge import cuda_memory
+
+        mapping = cuda_memory.attach(SHARED, block)
+        if arena:
+            _allocate_from(arena, mapping.address + layout.size, block - layout.size)
+        starts = [mapping.address + number * layout.pitch for number in range(layout.sets)]
+        sets = [_arguments(layout, [_device_tensor(leaf, start + leaf.offset) for leaf in layout.leaves]) for start in starts]
+        return sets, [mapping.address, block]
+
+    def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
+        """As for the processor, by CUDA events; returns when the device is idle."""
+        marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(len(arguments) + 1)]  # type: ignore[no-untyped-call]
+        outputs = []
+        marks[0].record()
+        for one, mark in zip(arguments, marks[1:], strict=True):
+            outputs.append(function(*one))
+            mark.record()
+        torch.cuda.synchronize()
+        return outputs, [int(1e6 * before.elapsed_time(after)) for before, after in itertools.pairwise(marks)]
+
+    def context(self) -> AbstractContextManager[Any]:
+        """Where a problem's own tensors are made."""
+        return torch.device(self.name)
+
+    def moved(self, value: Any) -> Any:
+        """A value with all its tensors on this device."""
+        if isinstance(value, torch.Tensor):
+            return value.to(self.name)
+        if isinstance(value, list | tuple):
+            return type(value)(self.moved(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self.moved(item) for key, item in value.items()}
+        return value
+
+
+def child_device(payload: dict[str, Any]) -> ChildDevice:
+    """Set this process up for `backend`, `threads` and `tf32` of a child's payload."""
+    torch.set_num_threads(payload["threads"])
+    keep_heap()
+    if payload["backend"] == "cpu":
+        return ChildDevice()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(payload["tf32"])
+    return CudaChildDevice()
+
+
+def _host_tensor(leaf: Leaf, block: "np.ndarray[Any, Any]", start: int) -> torch.Tensor:
+    tensor = torch.from_numpy(leaf.over(block, start))
+    return tensor.view(torch.bfloat16) if leaf.dtype == "bfloat16" else tensor
+
+
+class _Interface:
+    """Device memory in the form that torch takes without a copy."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _device_tensor(leaf: Leaf, address: int) -> torch.Tensor:
+    kind: torch.dtype = getattr(torch, leaf.dtype)
+    if not leaf.size:
+        return torch.empty(leaf.shape, dtype=kind, device="cuda")
+    flat = torch.as_tensor(_Interface(address, leaf.size), device="cuda").view(kind)
+    return flat.as_strided(leaf.shape, leaf.strides)
+
+
+def _arguments(layout: Layout, tensors: list[torch.Tensor]) -> list[Any]:
+    rebuilt: list[Any] = _rebuilt(layout.tree, tensors)
+    return rebuilt
+
+
+def _rebuilt(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    kind = tree[0]
+    if kind == "leaf":
+        return tensors[tree[1]]
+    if kind in ("list", "tuple"):
+        items = [_rebuilt(item, tensors) for item in tree[1]]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {key: _rebuilt(item, tensors) for key, item in tree[1]}
+    return getattr(torch, tree[1]) if kind == "dtype" else tree[1]
+
+
+def _allocate_from(library: str, address: int, size: int) -> None:
+    arena = ctypes.CDLL(library)
+    arena.arena_begin(ctypes.c_size_t(address), ctypes.c_size_t(size))
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "arena_alloc", "arena_free")
+    torch.cuda.memory.change_current_allocator(allocator)

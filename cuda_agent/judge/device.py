@@ -1,0 +1,74 @@
+"""The measuring device as the judge sees it: what its children are told, which memory they share, what they may use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.memory import HostMemory, Memory
+from cuda_agent.judge.ring import Cache, Layout, Ring, last_level_cache, ring_sets
+from cuda_agent.judge.values import Packed, leaves
+from cuda_agent.sandbox import view
+from cuda_agent.sandbox.limits import Bind, Limits
+
+HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
+GPU_CACHE = 128 * 2**20  # more than twice the L2 of any GPU so far (H200: 60 MB as torch reports it)
+LEAST_ARENA = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class Device:
+    """One of a machine's devices; `threads` of the processor serve its children."""
+
+    config: JudgeConfig
+    threads: int
+    glue: Path
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every child's payload holds."""
+        return {"backend": self.config.backend, "threads": self.threads, "tf32": self.config.tf32}
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is no processor."""
+        return self.config.backend == "cuda"
+
+    @property
+    def binds(self) -> tuple[Bind, ...]:
+        """What children see beyond the usual."""
+        return (*view.gpu_binds(), Bind.of(self.glue)) if self.is_gpu else ()
+
+    @property
+    def arena(self) -> str:
+        """The library of a candidate's allocator; empty where answers are read from its own memory."""
+        return str(self.glue / "arena.so") if self.is_gpu else ""
+
+    def limits(self, seconds: float, output: int = 2**31) -> Limits:
+        """Of a child that computes; a CUDA process maps far more than it uses, so its address space is not bounded."""
+        return Limits(seconds, 0 if self.is_gpu else self.config.memory_mb, 128, output, 512)
+
+    def ring(self, sources: Sequence[Packed], wanted: int, outputs: Packed | None = None, state: Packed | None = None) -> Ring:
+        """A ring of at least `wanted` sets like the sources; for a candidate on a GPU with room for its tensors behind it."""
+        cache = Cache(GPU_CACHE, GPU_RING) if self.is_gpu else Cache(last_level_cache(), HOST_RING)
+        sets = ring_sets(sources[0], wanted, cache)
+        room = _room(sources[0], outputs, state, sets) if self.is_gpu and outputs is not None else 0
+        return Ring(sources, sets, self._memory(Layout.of(sources[0], sets).size + room))
+
+    def _memory(self, size: int) -> Memory:
+        if not self.is_gpu:
+            return HostMemory(size)
+        from cuda_agent.judge.cuda_memory import DeviceMemory
+
+        return DeviceMemory(size)
+
+
+def _room(inputs: Packed, outputs: Packed, state: Packed | None, sets: int) -> int:
+    """Bytes for what torch allocates in a candidate: all answers of a batch, some temporaries of each, its weights."""
+    call = _bytes(inputs) + _bytes(outputs)
+    return max(LEAST_ARENA, 2 * call * min(sets, 32) + 6 * (_bytes(state) if state else 0))
+
+
+def _bytes(packed: Packed) -> int:
+    return sum(leaf[3].nbytes for leaf in leaves(packed))

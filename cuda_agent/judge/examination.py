@@ -1,0 +1,161 @@
+"""One candidate under examination: loaded, sealed, asked, and what its answers are worth.
+
+The judge places inputs in the ring, releases the candidate, freezes it when it says that it is done, and reads answers,
+inputs and weights itself. Every fault raises `Rejected`.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.answers import Misplaced, Where, fetch, locate, snapshot
+from cuda_agent.judge.compare import difference
+from cuda_agent.judge.faults import Rejected, load_fault, run_fault
+from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
+from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.values import Packed
+from cuda_agent.sandbox.forkserver import Child, ChildFailed
+
+
+class Instance:
+    """One ModelNew in the child: its number, and where its parameters and buffers lie, with their bytes."""
+
+    def __init__(self, number: int, state: list[Where], before: list[bytes]) -> None:
+        """Made by `Examination.load`."""
+        self.number, self.state, self.before = number, state, before
+
+
+class Examination:
+    """Asks one candidate child; `form` is how its answers lie in memory, known after the first one."""
+
+    def __init__(self, child: Child, ring: Ring, host: ProblemHost, config: JudgeConfig) -> None:
+        """`ring` is the one that the child was opened with."""
+        self.child, self.ring, self.host, self.config = child, ring, host, config
+        self.form: Sequence[Where] = ()
+        self._block = (0, 0)
+        self._instances = 0
+
+    async def load(self, part: Part) -> Instance:
+        """Make an instance with a draw of weights; only before `seal`."""
+        try:
+            answer = await self.child.call("load", {"init": part.init, "state": part.state}, self.config.run_seconds)
+        except ChildFailed as failure:
+            raise load_fault(failure) from failure
+        try:
+            self._mapped(answer["block"])
+            places = locate(part.state, answer["state"], self.config.backend, "state_dict")
+            before = await asyncio.to_thread(snapshot, self._read, places)
+        except Misplaced as fault:
+            raise Rejected("load_error", "state_dict", str(fault)) from fault
+        except ChildFailed as failure:
+            raise run_fault(failure) from failure
+        except (KeyError, TypeError, ValueError) as error:
+            raise Rejected("runtime_error", "protocol", "the process answered with nonsense") from error
+        self._instances += 1
+        return Instance(self._instances - 1, places, before)
+
+    async def seal(self) -> None:
+        """Take torch's operators from the child."""
+        await self._ask("seal", {})
+
+    async def verify(self, instance: Instance, cases: Sequence[Case]) -> None:
+        """Ask for the answers to all cases and compare them."""
+        for chunk in _chunks(cases, self.ring.layout.sets):
+            outputs = await self._answers(instance, chunk)
+            for number, (case, output) in enumerate(zip(chunk, outputs, strict=True)):
+                if found := await self.wrong(case, output):
+                    note = "" if case.variant == "plain" else f" ({case.variant})"
+                    raise Rejected("wrong_output", None, f"input set {number}{note}: {found}")
+        if instance.before != await self._frozen(snapshot, self._read, instance.state):
+            raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
+
+    async def needs_kernels(self, instance: Instance, case: Case) -> bool:
+        """Whether the answer to a case that was never asked becomes wrong with the extension's functions disabled."""
+        try:
+            (output,) = await self._answers(instance, (case,), ghost=True)
+        except (Rejected, Misplaced):
+            return True
+        return bool(await self.wrong(case, output))
+
+    async def wrong(self, case: Case, output: Packed) -> str:
+        """What is wrong with an output; the float64 reference is asked for only where the float32 one does not settle it."""
+        found = await asyncio.to_thread(difference, case.output, output)
+        exact = await self.host.exact(case) if found else None
+        if exact is None:
+            return found
+        try:
+            return await asyncio.to_thread(difference, case.output, output, exact)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise ProblemInvalid("the reference answered with nonsense in float64") from error
+
+    async def _answers(self, instance: Instance, cases: Sequence[Case], *, ghost: bool = False) -> list[Packed]:
+        for number, case in enumerate(cases):
+            self.ring.place(number, case.inputs)
+        request = {"model": instance.number, "sets": list(range(len(cases))), "ghost": ghost}
+        answer = await self._ask("answer", request)
+        described = _outputs(answer, len(cases))
+        if not answer.get("calls"):
+            raise Rejected("hack", "no_custom_kernel", "forward never called a function of the extension")
+        outputs: list[Packed] = await self._frozen(self._fetched, cases, described)
+        return outputs
+
+    def _fetched(self, cases: Sequence[Case], described: Sequence[Any]) -> list[Packed]:
+        """Read all answers of a frozen child, after all rules about where they lie."""
+        try:
+            located = [locate(case.output, one, self.config.backend) for case, one in zip(cases, described, strict=True)]
+        except Misplaced as fault:
+            raise Rejected("wrong_output", "form", str(fault)) from fault
+        for number, case in enumerate(cases):
+            if not case.mutates and self.ring.changed(number, case.inputs):
+                raise Rejected("hack", "input_mutated", "forward changed its inputs")
+            if not case.aliases and any(place.overlaps(*self._block) for place in located[number]):
+                raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
+        if _overlap(located):
+            text = "the output of one call lies where another call's does; return fresh memory from each call"
+            raise Rejected("wrong_output", "overwritten", text)
+        self.form = located[-1]
+        return [fetch(self._read, case.output, places) for case, places in zip(cases, located, strict=True)]
+
+    def _mapped(self, block: Any) -> None:
+        """Where the child's trusted part mapped the ring; only what it said before the first instance was made counts."""
+        if not self._instances:
+            self.ring.memory.child_address, size = (int(number) for number in block)
+            self._block = (self.ring.memory.child_address, min(size, self.ring.layout.size))
+
+    def _read(self, address: int, buffer: memoryview) -> None:
+        self.ring.memory.read(self.child, address, buffer)
+
+    async def _frozen(self, work: Any, *arguments: Any) -> Any:
+        """Run blocking work on the frozen child."""
+        try:
+            self.child.freeze()
+            result = await asyncio.to_thread(work, *arguments)
+            self.child.thaw()
+        except ChildFailed as failure:
+            raise run_fault(failure) from failure
+        return result
+
+    async def _ask(self, method: str, payload: dict[str, Any]) -> Any:
+        try:
+            return await self.child.call(method, payload, self.config.run_seconds)
+        except ChildFailed as failure:
+            raise run_fault(failure) from failure
+
+
+def _chunks(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:
+    return [cases[start : start + size] for start in range(0, len(cases), size)]
+
+
+def _outputs(answer: Any, count: int) -> list[Any]:
+    if not isinstance(answer, dict) or not isinstance(answer.get("outputs"), list) or len(answer["outputs"]) != count:
+        raise Rejected("runtime_error", "protocol", "the process answered with nonsense")
+    outputs: list[Any] = answer["outputs"]
+    return outputs
+
+
+def _overlap(located: Sequence[Sequence[Where]]) -> bool:
+    """Whether answers of different calls share memory."""
+    spans = sorted((p.address, p.address + p.extent, n) for n, call in enumerate(located) for p in call if p.extent)
+    return any(start < end and mine != other for (_, end, mine), (start, _, other) in itertools.pairwise(spans))

@@ -1,0 +1,182 @@
+"""A ring of input sets in memory that the judge and one child share; the judge alone decides what stands there, and when.
+
+The child's trusted part makes tensors over the block before any untrusted code runs; from then on a set's values change
+under them. After a use the judge can tell whether a set was written to, and fills it with values that never stood there
+before: floating-point tensors of a known set shifted by a random distance, others (indices, masks) as drawn. A child that
+keeps answers instead of computing them is therefore wrong, and one that looks ahead finds nothing that was there before.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import SystemRandom
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from cuda_agent.judge.memory import Memory
+from cuda_agent.judge.values import Packed, leaves, storage_type, with_leaves
+from cuda_agent.sandbox.shared import Bytes
+
+ALIGNMENT, PAGE = 64, 4_096
+MOST_SETS = 64
+CACHE_SHARE = 1.25  # the ring is that much larger than the last-level cache, so that inputs come from memory
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+class Leaf(NamedTuple):
+    """One tensor of a set and where its memory begins in the set's part of the block; strides count elements.
+
+    Tensors are dense: their memory is one run of elements in the order that the strides give.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * storage_type(self.dtype).itemsize
+
+    def over(self, block: Bytes, start: int) -> "np.ndarray[Any, Any]":
+        """The tensor as a numpy array over the block, for the set that begins at `start`."""
+        kind = storage_type(self.dtype)
+        begin = start + self.offset
+        flat = block[begin : begin + self.size].view(kind)
+        return np.lib.stride_tricks.as_strided(flat, self.shape, [stride * kind.itemsize for stride in self.strides])
+
+    def run(self, array: "np.ndarray[Any, Any]") -> Bytes:
+        """A contiguous array's bytes in the order of this tensor's memory."""
+        order = sorted(range(len(self.shape)), key=lambda dimension: (-self.strides[dimension], dimension))
+        return np.ascontiguousarray(array.reshape(self.shape).transpose(order)).reshape(-1).view(np.uint8)
+
+
+class Layout(NamedTuple):
+    """How a set of inputs lies in memory, and how many sets there are; travels to the child as JSON."""
+
+    tree: Packed  # the inputs with the number of its leaf in place of each tensor
+    leaves: tuple[Leaf, ...]
+    pitch: int
+    sets: int
+
+    @classmethod
+    def of(cls, inputs: Packed, sets: int) -> Self:
+        """The layout of sets like `inputs` (packed)."""
+        placed, offset = [], 0
+        for leaf in leaves(inputs):
+            dtype, shape, strides = leaf[1], tuple(leaf[2]), tuple(_dense(leaf[2], leaf[4]))
+            placed.append(Leaf(dtype, shape, strides, offset))
+            offset += -(-placed[-1].size // ALIGNMENT) * ALIGNMENT
+        tree = with_leaves(inputs, (["leaf", number] for number in range(len(placed))))
+        return cls(tree, tuple(placed), max(PAGE, -(-offset // PAGE) * PAGE), sets)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Rebuild from `text`."""
+        tree, placed, pitch, sets = json.loads(text)
+        return cls(tree, tuple(Leaf(d, tuple(s), tuple(t), o) for d, s, t, o in placed), pitch, sets)
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps([self.tree, self.leaves, self.pitch, self.sets])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all sets."""
+        return self.pitch * self.sets
+
+
+class Ring:
+    """The judge's side: places sets, tells whether they were changed, and refreshes them."""
+
+    def __init__(self, sources: Sequence[Packed], sets: int, memory: Memory) -> None:
+        """`sources` are drawn inputs (packed, all of one form) from which fresh values are made; the ring owns `memory`."""
+        self.layout = Layout.of(sources[0], sets)
+        self.memory = memory
+        self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources]
+        self._chance = SystemRandom()
+        self._next = 0
+        for number in range(sets):
+            self.refresh(number)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.memory.close()
+
+    def take(self, count: int) -> list[int]:
+        """The next sets in turn."""
+        taken = [(self._next + number) % self.layout.sets for number in range(count)]
+        self._next = (self._next + count) % self.layout.sets
+        return taken
+
+    def place(self, number: int, inputs: Packed) -> None:
+        """Write exactly these inputs into a set."""
+        for offset, values in zip(self._offsets(number), self._runs(inputs), strict=True):
+            self.memory.write(offset, values)
+
+    def changed(self, number: int, inputs: Packed) -> bool:
+        """Whether a set no longer holds the bytes that were placed there."""
+        pairs = zip(self._offsets(number), self._runs(inputs), strict=True)
+        return not all(self.memory.holds(offset, values) for offset, values in pairs)
+
+    def refresh(self, number: int) -> None:
+        """Fill a set with values that did not stand there before."""
+        source = self._sources[self._chance.randrange(len(self._sources))]
+        for offset, kept, leaf in zip(self._offsets(number), source, self.layout.leaves, strict=True):
+            width = storage_type(leaf.dtype).itemsize
+            count = leaf.size // width
+            shift = width * self._chance.randrange(1, count) if leaf.dtype in FLOATS and count > 1 else 0
+            self.memory.copy(offset, kept, leaf.size - shift, shift)
+            self.memory.copy(offset + shift, kept, 0, leaf.size - shift)
+
+    def _runs(self, inputs: Packed) -> list[Bytes]:
+        return [leaf.run(np.asarray(packed[3])) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
+
+    def _offsets(self, number: int) -> list[int]:
+        return [number * self.layout.pitch + leaf.offset for leaf in self.layout.leaves]
+
+
+class Cache(NamedTuple):
+    """A device's last-level cache, and the most that a ring may take, in bytes."""
+
+    size: int
+    most: int
+
+
+def ring_sets(inputs: Packed, wanted: int, cache: Cache) -> int:
+    """How many sets a ring should have: at least `wanted`, more where that takes inputs out of the last-level cache."""
+    pitch = Layout.of(inputs, 1).pitch
+    cold = math.ceil(CACHE_SHARE * cache.size / pitch)
+    return max(2, min(max(wanted, min(cold, MOST_SETS)), cache.most // pitch))
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache of the first core; 32 MiB where the kernel does not say."""
+    sizes = [32 * 2**20] if not (found := list(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))) else []
+    for path in found:
+        text = path.read_text().strip()
+        sizes.append(int(text.rstrip("KMG")) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1))
+    return max(sizes)
+
+
+def _dense(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The strides if they lay a tensor out without gaps or overlap in some order of its dimensions, else contiguous ones."""
+    order = sorted((dimension for dimension, size in enumerate(shape) if size > 1), key=lambda dimension: strides[dimension])
+    step = 1
+    for dimension in order:
+        if strides[dimension] != step:
+            return _contiguous(shape)
+        step *= shape[dimension]
+    return [int(strides[dimension]) if size > 1 else step for dimension, size in enumerate(shape)]
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return strides[::-1]

@@ -1,0 +1,45 @@
+"""Which symbols compiled kernels may not take from elsewhere, and how much of a call must be theirs."""
+
+import pytest
+
+from cuda_agent.judge.proof import forbidden_import, idle_kernels
+
+
+@pytest.mark.parametrize(
+    ("symbol", "words"),
+    [
+        ("_ZN2at4_ops2mm4callERKNS_6TensorES4_", "operator mm"),
+        ("_ZN2at4_ops6matmul4callERKNS_6TensorES4_", "operator matmul"),
+        ("_ZN2at4_ops14_log_softmax4callERKNS_6TensorElb", "operator _log_softmax"),
+        ("_ZN2at6native6matmulERKNS_6TensorES3_", "at6native"),
+        ("_ZN3c1010Dispatcher9singletonEv", "Dispatcher"),
+        ("dlsym", "dlsym"),
+        ("sgemm_", "sgemm_"),
+        ("cblas_sgemm", "cblas_sgemm"),
+        ("mprotect", "mprotect"),
+        ("PyImport_ImportModule", "PyImport"),
+        ("system", "system"),
+    ],
+)
+def test_forbidden_symbols_are_named(symbol: str, words: str) -> None:
+    assert words in forbidden_import(["expf", symbol])
+
+
+def test_what_honest_kernels_need_is_allowed() -> None:
+    symbols = ["expf", "GOMP_parallel", "_ZN2at4_ops10empty_like4callERKNS_6TensorE", "_ZNK2at10TensorBase8data_ptrIfEEPT_v"]
+    symbols += ["memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "cublasSgemm_v2", "systemd", "forkful"]
+    symbols += [
+        "_ZN2at4_ops19empty_memory_format4callEN3c108ArrayRefINS2_6SymIntEEE",
+        "omp_get_thread_num",
+        "dotted",
+        "__cxa_throw",
+    ]
+    assert forbidden_import(symbols) == ""
+
+
+@pytest.mark.parametrize(
+    ("total", "inside", "calls", "idle"),
+    [(2_000_000, 1_900_000, 1, False), (2_000_000, 100_000, 1, True), (60_000, 5_000, 1, False), (6_000_000, 100, 60, False)],
+)
+def test_share_of_the_kernels(total: int, inside: int, calls: int, idle: bool) -> None:
+    assert bool(idle_kernels(total, inside, calls)) is idle

@@ -1,0 +1,79 @@
+"""What stands in the ring's memory, and that the judge notices when it is changed."""
+
+import numpy as np
+import pytest
+
+from cuda_agent.judge.memory import HostMemory
+from cuda_agent.judge.ring import Cache, Layout, Ring, ring_sets
+
+
+def tensor(array: np.ndarray, strides: list[int] | None = None) -> list:
+    steps = strides or [step // array.itemsize for step in array.strides]
+    return ["tensor", array.dtype.name, list(array.shape), np.ascontiguousarray(array), steps]
+
+
+FLOATS = np.arange(12, dtype=np.float32).reshape(3, 4)
+INDICES = np.array([3, 1, 2], np.int64)
+INPUTS = ["list", [tensor(FLOATS), ["dict", [["i", tensor(INDICES)]]], ["scalar", 2]]]
+
+
+def ring_of(inputs: list, sets: int) -> Ring:
+    return Ring([inputs], sets, HostMemory(Layout.of(inputs, sets).size))
+
+
+def stored(ring: Ring, number: int, leaf: int) -> np.ndarray:
+    return ring.layout.leaves[leaf].over(ring.memory.view, number * ring.layout.pitch)
+
+
+def test_placed_inputs_stand_there_until_someone_writes() -> None:
+    ring = ring_of(INPUTS, 3)
+    ring.place(1, INPUTS)
+    assert np.array_equal(stored(ring, 1, 0), FLOATS) and np.array_equal(stored(ring, 1, 1), INDICES)
+    assert not ring.changed(1, INPUTS)
+    stored(ring, 1, 0)[2, 3] += 1
+    assert ring.changed(1, INPUTS)
+    ring.close()
+
+
+def test_refreshed_floats_are_new_and_indices_stay_valid() -> None:
+    ring = ring_of(INPUTS, 2)
+    for _ in range(20):
+        ring.refresh(0)
+        assert not np.array_equal(stored(ring, 0, 0), FLOATS)
+        assert np.array_equal(np.sort(stored(ring, 0, 0), axis=None), np.sort(FLOATS, axis=None))
+        assert np.array_equal(stored(ring, 0, 1), INDICES)
+
+
+def test_transposed_tensors_keep_their_strides() -> None:
+    inputs = ["list", [tensor(np.ascontiguousarray(FLOATS.T), [1, 4])]]
+    ring = ring_of(inputs, 2)
+    ring.place(0, inputs)
+    assert np.array_equal(stored(ring, 0, 0), FLOATS.T)
+    assert stored(ring, 0, 0).strides == (4, 16)
+    assert not ring.changed(0, inputs)
+
+
+@pytest.mark.parametrize("strides", [[0, 1], [8, 1], [2, 2]])
+def test_expanded_or_gapped_tensors_are_laid_out_contiguously(strides: list[int]) -> None:
+    layout = Layout.of(["list", [tensor(FLOATS, strides)]], 2)
+    assert layout.leaves[0].strides == (4, 1)
+
+
+def test_empty_and_single_elements_are_no_special_case() -> None:
+    inputs = ["list", [tensor(np.empty((0, 3), np.float32)), tensor(np.array(5.0, np.float32)), tensor(np.ones((1, 1, 4), bool))]]
+    ring = ring_of(inputs, 2)
+    ring.place(0, inputs)
+    assert not ring.changed(0, inputs)
+
+
+def test_sets_come_in_turn_and_small_ones_fill_more_than_the_cache() -> None:
+    ring = ring_of(INPUTS, 3)
+    assert [ring.take(2), ring.take(2)] == [[0, 1], [2, 0]]
+    assert ring_sets(INPUTS, 16, Cache(2**25, 2**29)) == 64
+    large = ["list", [["tensor", "float32", [2**26], np.empty(0, np.float32), [1]]]]
+    assert ring_sets(large, 16, Cache(2**25, 2**29)) == 2
+
+
+def test_layout_travels_as_text() -> None:
+    layout = Layout.of(INPUTS, 4)
+    assert Layout.read(layout.text) == layout
