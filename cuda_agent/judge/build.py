@@ -49,13 +49,15 @@ class Manifest(NamedTuple):
 class BuildResult(NamedTuple):
     """`output` is the module's path, or None; then `message` has the first error with its file and line.
 
-    `imports` are the symbols that the compiled sources, without the glue, take from elsewhere.
+    `imports` are the symbols that the compiled sources, without the glue, take from elsewhere; `headers` tells whether
+    any includes torch's or pybind11's.
     """
 
     output: Path | None
     message: str
     seconds: float
     imports: tuple[str, ...] = ()
+    headers: bool = False
 
 
 def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0, *, fast_math: bool = False) -> BuildResult:
@@ -90,13 +92,23 @@ def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0
         if faults:
             return BuildResult(None, faults[0], seconds)
         shutil.copyfile(draft, output)
-    return BuildResult(output, "", seconds, imports)
+    return BuildResult(output, "", seconds, imports, any(map(_includes_torch, kernels.rglob("*"))))
+
+
+def _includes_torch(path: Path) -> bool:
+    return path.is_file() and bool(TORCH_HEADERS.search(path.read_text(errors="replace")))
 
 
 def _imports(objects: Sequence[str]) -> tuple[str, ...]:
-    """The undefined symbols of object files."""
-    listed = subprocess.run(["nm", "--undefined-only", *objects], capture_output=True, text=True, errors="replace").stdout
-    return tuple(sorted({line.split()[-1] for line in listed.splitlines() if line.startswith(" ") and line.split()}))
+    """The symbols that object files take from elsewhere, not from each other."""
+    return tuple(sorted(symbols(objects, "--undefined-only") - symbols(objects, "--defined-only", "--extern-only")))
+
+
+def symbols(files: Sequence[str], *options: str) -> set[str]:
+    """Names that nm lists for object files or libraries, without versions."""
+    listed = subprocess.run(["nm", *options, *files], capture_output=True, text=True, errors="replace").stdout
+    rows = (line.split() for line in listed.splitlines() if not line.endswith(":"))
+    return {row[-1].partition("@")[0] for row in rows if len(row) > 1}
 
 
 def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fast_math: bool) -> list[str]:
@@ -105,7 +117,7 @@ def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fas
         extra = ("--use_fast_math",) if fast_math else ()
         return [*manifest.cuda, *extra, f"-I{manifest.folder}", *manifest.torch_includes, "-c", name, "-o", output]
     # Torch's headers (from 2.13 on) need C++20; everything else is C++17.
-    standard = "c++20" if TORCH_HEADERS.search(source.read_text(errors="replace")) else "c++17"
+    standard = "c++20" if _includes_torch(source) else "c++17"
     return [*manifest.compile, f"-std={standard}", *manifest.torch_includes, "-c", name, "-o", output]
 
 

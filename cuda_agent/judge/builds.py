@@ -18,6 +18,9 @@ from typing import Any
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.faults import Rejected
+from cuda_agent.judge.glue import SYSTEM_SYMBOLS
+from cuda_agent.judge.machine import JUDGE_VERSION
+from cuda_agent.judge.proof import forbidden_import
 from cuda_agent.sandbox.forkserver import ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind, Limits
 
@@ -27,10 +30,10 @@ MOST_ON_DISK = 4_096
 
 @dataclass(frozen=True)
 class Built:
-    """The extension module, and the symbols that the submission's own objects take from elsewhere."""
+    """The extension module, and what of other libraries the submission's own objects use that they must not (or nothing)."""
 
     binary: bytes
-    imports: tuple[str, ...]
+    forbidden: str
 
 
 class Builds:
@@ -40,6 +43,7 @@ class Builds:
         """`folder` is made when the first build is kept."""
         self._server, self._manifest, self._config, self._folder = server, manifest, config, folder
         self._known: OrderedDict[str, asyncio.Future[Built]] = OrderedDict()
+        self._system = frozenset((Path(manifest.folder) / SYSTEM_SYMBOLS).read_text().splitlines())
 
     async def get(self, files: Mapping[str, str]) -> Built:
         """Compile the sources under kernels/.
@@ -79,7 +83,7 @@ class Builds:
             raise Rejected("build_error", failure.kind, failure.detail) from failure
         if not isinstance(answer["binary"], bytes):
             raise Rejected("build_error", None, str(answer["message"]))
-        built = Built(answer["binary"], tuple(answer["imports"]))
+        built = Built(answer["binary"], forbidden_import(answer["imports"], self._system, headers=answer["headers"]))
         await asyncio.to_thread(_write, path, built)
         return built
 
@@ -93,7 +97,7 @@ class Builds:
         return answer
 
     def _key(self, kernels: Mapping[str, str]) -> str:
-        parts = [self._manifest.folder, str(self._config.fast_math)]
+        parts = [self._manifest.folder, str(self._config.fast_math), str(JUDGE_VERSION)]
         parts += [part for name in sorted(kernels) for part in (name, kernels[name])]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -101,19 +105,19 @@ class Builds:
 def _read(path: Path) -> Built | None:
     try:
         head, _, binary = path.read_bytes().partition(b"\n")
-        digest, imports = json.loads(head)
+        digest, forbidden = json.loads(head)
     except (OSError, ValueError):
         return None
     if hashlib.sha256(binary).hexdigest() != digest:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the least recently used go first
-    return Built(binary, tuple(imports))
+    return Built(binary, forbidden)
 
 
 def _write(path: Path, built: Built) -> None:
     """Keep a build; a full disk costs only the next one its time."""
-    head = json.dumps([hashlib.sha256(built.binary).hexdigest(), built.imports]).encode()
+    head = json.dumps([hashlib.sha256(built.binary).hexdigest(), built.forbidden]).encode()
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

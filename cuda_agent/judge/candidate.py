@@ -118,7 +118,7 @@ def open_candidate(payload: dict[str, Any]) -> Candidate:
 def build_module(payload: dict[str, Any]) -> dict[str, Any]:
     """Entry for the fork server: compile the submission's sources in a clean tree; `binary` is None when that fails.
 
-    `imports` are the symbols that the compiled kernels, without the glue, take from elsewhere.
+    `imports` and `headers` as in BuildResult.
     """
     from cuda_agent.judge.build import Manifest, build
 
@@ -129,7 +129,7 @@ def build_module(payload: dict[str, Any]) -> dict[str, Any]:
     output = WORK / "module.so"
     result = build(WORK, output, manifest, payload["timeout"], fast_math=payload["fast_math"])
     binary = output.read_bytes() if result.output else None
-    return {"binary": binary, "message": result.message, "imports": list(result.imports)}
+    return {"binary": binary, "message": result.message, "imports": list(result.imports), "headers": result.headers}
 
 
 def _write(files: dict[str, str]) -> None:

@@ -105,11 +105,9 @@ class DeviceMemory:
             _must(_driver().cuMemcpyHtoD(address, np.ascontiguousarray(values), values.size))
         return address
 
-    def copy(self, offset: int, kept: int, start: int, size: int) -> None:
-        """Put part of what was kept there."""
-        if size:
-            use_device()
-            _must(_driver().cuMemcpyDtoD(self._mapping.address + offset, kept + start, size))
+    def renew(self, offset: int, kept: int, size: int, dtype: str, shift: int, factor: float) -> None:
+        """Write fresh values."""
+        raise NotImplementedError
 
     def read(self, child: Child, address: int, buffer: memoryview) -> None:
         """Read the child's memory through the judge's own mapping."""

@@ -7,13 +7,12 @@ from typing import Any
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.memory import HostMemory, Memory
-from cuda_agent.judge.ring import Cache, Layout, Ring, last_level_cache, ring_sets
+from cuda_agent.judge.ring import Layout, Ring, ring_sets
 from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
 
 HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
-GPU_CACHE = 128 * 2**20  # more than twice the L2 of any GPU so far (H200: 60 MB as torch reports it)
 LEAST_ARENA = 2 * 2**30
 
 
@@ -50,15 +49,14 @@ class Device:
         return Limits(seconds, 0 if self.is_gpu else self.config.memory_mb, 128, output, 512)
 
     def ring(self, sources: Sequence[Packed], wanted: int, outputs: Packed | None = None, state: Packed | None = None) -> Ring:
-        """A ring of at least `wanted` sets like the sources; for a candidate on a GPU with room for its tensors behind it."""
-        cache = Cache(GPU_CACHE, GPU_RING) if self.is_gpu else Cache(last_level_cache(), HOST_RING)
-        sets = ring_sets(sources[0], wanted, cache)
+        """A ring of up to `wanted` sets like the sources; for a candidate on a GPU with room for its tensors behind it."""
+        sets = ring_sets(sources[0], wanted, GPU_RING if self.is_gpu else HOST_RING)
         room = _room(sources[0], outputs, state, sets) if self.is_gpu and outputs is not None else 0
         return Ring(sources, sets, self._memory(Layout.of(sources[0], sets).size + room))
 
     def _memory(self, size: int) -> Memory:
         if not self.is_gpu:
-            return HostMemory(size)
+            return HostMemory(size, self.glue / "refresh.so")
         from cuda_agent.judge.cuda_memory import DeviceMemory
 
         return DeviceMemory(size)

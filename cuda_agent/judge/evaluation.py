@@ -170,8 +170,8 @@ class Evaluation:
         exam.add_done_callback(lambda done: done.cancelled() or done.exception())
         with self.phases.timed("build"):
             built = await self.bench.builds.get(self.submission.files)
-        if found := proof.forbidden_import(built.imports):
-            raise Rejected("hack", "forbidden_op", f"{found}; the work must be done by code in kernels/")
+        if built.forbidden:
+            raise Rejected("hack", "forbidden_op", f"{built.forbidden}; the work must be done by code in kernels/")
         with self.phases.timed("load"):
             return await asyncio.shield(exam), built
 

@@ -19,12 +19,23 @@ from importlib import metadata
 from pathlib import Path
 
 from cuda_agent.errors import BuildEnvironmentError
-from cuda_agent.judge.build import MODULES, Manifest, first_error
+from cuda_agent.judge.build import MODULES, Manifest, first_error, symbols
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
-ARENA = Path(__file__).with_name("native") / "arena.cpp"
+ARENA, REFRESH = (Path(__file__).with_name("native") / name for name in ("arena.cpp", "refresh.cpp"))
 TORCH_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
-GLUE_VERSION = 2  # raise when the way the glue is made changes
+SYSTEM_LIBRARIES = (
+    "libc.so.6",
+    "libm.so.6",
+    "libmvec.so.1",
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libgomp.so.1",
+    "libpthread.so.0",
+)
+CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcudnn.so")
+SYSTEM_SYMBOLS = "system_symbols"
+GLUE_VERSION = 3  # raise when the way the glue is made changes
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
 
 
@@ -53,7 +64,7 @@ def _key(compiler: str, backend: str, arch: str) -> str:
     version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
     cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
     parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
-    parts += [path.read_text() for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA)]
+    parts += [path.read_text() for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -84,6 +95,7 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
     _must(["strip", "-g", str(folder / "glue.o")])
     if backend == "cuda":
         _must([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(ARENA), "-o", str(folder / "arena.so")])
+    _must([compiler, *KERNEL_FLAGS, "-std=c++17", "-shared", str(REFRESH), "-o", str(folder / "refresh.so")])
     stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
     vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
     mvec = ("-lmvec",) if _links(compiler, folder, "_ZGVdN8v_expf") else ()
@@ -99,9 +111,23 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
         link=(*gold, *stubs, *libraries, *mvec, "-lm"),
         cuda=cuda,
     )
+    (folder / SYSTEM_SYMBOLS).write_text("\n".join(sorted(_system_symbols(compiler, folder, backend))))
     draft = folder / "manifest.draft"
     draft.write_text(json.dumps(manifest._asdict(), indent=1))
     draft.replace(manifest.path)
+
+
+def _system_symbols(compiler: str, folder: Path, backend: str) -> set[str]:
+    """What kernels may use of the C, C++, OpenMP and CUDA libraries, and of the glue."""
+    names = (*SYSTEM_LIBRARIES, *(CUDA_LIBRARIES if backend == "cuda" else ()))
+    places = [
+        subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip() for name in names
+    ]
+    if backend == "cuda":
+        places += [str(path) for name in CUDA_LIBRARIES for path in (_cuda_home() / "lib64").glob(name)]
+    found = [str(Path(place).resolve()) for place in places if os.path.isabs(place)]
+    defined = symbols(found, "--dynamic", "--defined-only") | symbols([str(folder / "glue.o")], "--defined-only", "--extern-only")
+    return defined | {"_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__tls_get_addr", "_DYNAMIC"}
 
 
 def _stubs(compiler: str, folder: Path, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 Three layers that complement each other. Operators: everything of torch's dispatcher but `ALLOWED_OPERATORS` is taken away
 from the candidate's process before its first call, whoever asks, from Python or C++ (the glue's `_seal`). Imports: what
-the compiled kernels may not take from other libraries (`forbidden_import`), so that they cannot reach an operator behind
-the dispatcher, load a library or call back into Python. Share: nearly all of a call's time is spent inside the extension
+the compiled kernels may take from other libraries (`forbidden_import`): not an operator behind the dispatcher, a loaded
+library, or Python. Share: nearly all of a call's time is spent inside the extension
 (`idle_kernels`), and with the extension's functions disabled the answer must be wrong. None of them stops native code that
 resolves symbols by hand; the judge's clock and its own reading of the answers do not depend on any of this.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 CREATION = (
     "empty empty_memory_format empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros zero_ "
@@ -28,24 +28,33 @@ LEAST_SHARE = 0.5
 OUTSIDE_NS = 100_000  # so much per call may pass outside the kernels in any case: Python itself
 
 _OPERATOR = re.compile(r"^_ZN2at4_ops(\d+)(\w+)$")
-_FORBIDDEN = re.compile(
-    r"^(_ZN2at6native|_ZN2at3cpu|_ZN2at5meta|_ZN2at17compositeexplicit|_ZN2at17compositeimplicit|_ZN2at9functorch|"
-    r"_ZNK?3c1010Dispatcher|_ZNK?3c1014OperatorHandle|_ZNK?5torch3jit|_ZNK?5torch2nn|"
-    r"cblas_|mkl_|dnnl_|[sdcz](gemm|gemv|symm|syrk|trsm|trmm|dot|axpy)_$|"
-    r"(__libc_)?dl(open|mopen|sym|vsym|_iterate_phdr|open_mode)$|_r_debug$|_dl_|"
-    r"syscall$|ptrace$|process_vm_|v?fork$|clone3?$|exec[lv]|fexecve$|posix_spawn|system$|popen$|p?key_mprotect$|mprotect$|"
-    r"memfd_create$|shm_open$|socket$|connect$|PyImport_|PyRun_|Py_CompileString|PyEval_EvalCode)"
+# Of the system's libraries, what starts processes, loads or maps code, or reaches out of this process.
+_DENIED = re.compile(
+    r"^((__libc_)?dl(open|mopen|sym|vsym|_iterate_phdr|open_mode|addr|info)|_r_debug|_dl_\w+|getauxval|syscall|ptrace|process_vm_\w+|"
+    r"v?fork|clone3?|exec[lv]\w*|fexecve|posix_spawn\w*|system|popen|pkey_mprotect|mprotect|mmap(64)?|mremap|remap_file_pages|"
+    r"memfd_create|shm_open|socket|connect|fopen(64)?|freopen(64)?|open(at)?(64)?|__open\w*|creat(64)?|_ZNS\w*basic_(fstream|[io]fstream|filebuf)\w*)$"
 )
+# Of torch, C++ objects that bindings with its headers are made of; operators are asked by name, everything else is not taken.
+_TORCH = re.compile(
+    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZNK?8pybind11|"
+    r"_ZNK?S?t?8pybind11|_ZNK?5torch8autograd|_ZN5torch6detail|_Z\d+THP|THP|_ZT[ISV])"
+)
+_PYTHON = re.compile(r"^_?Py(?!Import_|Run_|Eval_EvalCode|_CompileString)")
 
 
-def forbidden_import(symbols: Iterable[str]) -> str:
-    """The first symbol that compiled kernels must not take from elsewhere, in words; an empty string if there is none."""
+def forbidden_import(symbols: Iterable[str], system: Collection[str], *, headers: bool) -> str:
+    """The first symbol that compiled kernels must not take from elsewhere, in words; an empty string if there is none.
+
+    `system` are the symbols of the libraries that kernels may use (C, C++, OpenMP, CUDA) and of the glue; `headers` tells
+    that sources include torch's or pybind11's.
+    """
     for symbol in symbols:
-        if operator := _operator(symbol):
-            if operator not in ALLOWED_OPERATORS:
-                return f"kernels call torch's operator {operator}"
-        elif _FORBIDDEN.match(symbol):
-            return f"kernels call {symbol}"
+        operator = _operator(symbol)
+        if operator and operator not in ALLOWED_OPERATORS:
+            return f"kernels call torch's operator {operator}"
+        known = operator or symbol in system or (headers and (_TORCH.match(symbol) or _PYTHON.match(symbol)))
+        if not known or _DENIED.match(symbol):
+            return f"kernels use {symbol}"
     return ""
 
 

@@ -2,14 +2,14 @@
 
 The child's trusted part makes tensors over the block before any untrusted code runs; from then on a set's values change
 under them. After a use the judge can tell whether a set was written to, and fills it with values that never stood there
-before: floating-point tensors of a known set shifted by a random distance, others (indices, masks) as drawn. A child that
-keeps answers instead of computing them is therefore wrong, and one that looks ahead finds nothing that was there before.
+before: floating-point tensors of a known set shifted by a random distance and scaled by a random factor, others (indices,
+masks) as drawn. A child that keeps answers instead of computing them is therefore wrong, and since a set is filled only
+when its turn has come, there is nothing to look ahead at.
 """
 
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from secrets import SystemRandom
 from typing import Any, NamedTuple, Self
 
@@ -20,9 +20,7 @@ from cuda_agent.judge.values import Packed, leaves, storage_type, with_leaves
 from cuda_agent.sandbox.shared import Bytes
 
 ALIGNMENT, PAGE = 64, 4_096
-MOST_SETS = 64
-CACHE_SHARE = 1.25  # the ring is that much larger than the last-level cache, so that inputs come from memory
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+FACTORS = (0.75, 1.0)  # towards zero: what a problem draws from an interval stays in it
 
 
 class Leaf(NamedTuple):
@@ -100,8 +98,6 @@ class Ring:
         self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources]
         self._chance = SystemRandom()
         self._next = 0
-        for number in range(sets):
-            self.refresh(number)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -127,11 +123,9 @@ class Ring:
         """Fill a set with values that did not stand there before."""
         source = self._sources[self._chance.randrange(len(self._sources))]
         for offset, kept, leaf in zip(self._offsets(number), source, self.layout.leaves, strict=True):
-            width = storage_type(leaf.dtype).itemsize
-            count = leaf.size // width
-            shift = width * self._chance.randrange(1, count) if leaf.dtype in FLOATS and count > 1 else 0
-            self.memory.copy(offset, kept, leaf.size - shift, shift)
-            self.memory.copy(offset + shift, kept, 0, leaf.size - shift)
+            elements = leaf.size // storage_type(leaf.dtype).itemsize
+            shift = self._chance.randrange(1, elements) if elements > 1 else 0
+            self.memory.renew(offset, kept, leaf.size, leaf.dtype, shift, self._chance.uniform(*FACTORS))
 
     def _runs(self, inputs: Packed) -> list[Bytes]:
         return [leaf.run(np.asarray(packed[3])) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
@@ -140,27 +134,9 @@ class Ring:
         return [number * self.layout.pitch + leaf.offset for leaf in self.layout.leaves]
 
 
-class Cache(NamedTuple):
-    """A device's last-level cache, and the most that a ring may take, in bytes."""
-
-    size: int
-    most: int
-
-
-def ring_sets(inputs: Packed, wanted: int, cache: Cache) -> int:
-    """How many sets a ring should have: at least `wanted`, more where that takes inputs out of the last-level cache."""
-    pitch = Layout.of(inputs, 1).pitch
-    cold = math.ceil(CACHE_SHARE * cache.size / pitch)
-    return max(2, min(max(wanted, min(cold, MOST_SETS)), cache.most // pitch))
-
-
-def last_level_cache() -> int:
-    """Bytes of the largest cache of the first core; 32 MiB where the kernel does not say."""
-    sizes = [32 * 2**20] if not (found := list(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))) else []
-    for path in found:
-        text = path.read_text().strip()
-        sizes.append(int(text.rstrip("KMG")) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1))
-    return max(sizes)
+def ring_sets(inputs: Packed, wanted: int, most: int) -> int:
+    """How many sets a ring should have: `wanted`, if so many fit into `most` bytes, and at least two."""
+    return max(2, min(wanted, most // Layout.of(inputs, 1).pitch))
 
 
 def _dense(shape: Sequence[int], strides: Sequence[int]) -> list[int]:

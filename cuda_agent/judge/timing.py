@@ -1,9 +1,10 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
-A turn is one batch of calls, each on fresh inputs. The judge's own clock runs from releasing the batch until the child says
-that it is done; a batch's time per call is the larger of that (less an empty batch's) and of what the child admits, for all
-three alike. Outside its turn a child is frozen: it can neither work ahead nor disturb the others. Some calls, chosen in
-advance by the judge alone, are on inputs whose answer it knows; those answers are read from the frozen child.
+A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
+releasing the batch until the child says that it is done; a batch's time per call is the larger of that (less an empty
+batch's) and of what the child admits, for all three alike. Outside its turn a child is frozen: it can neither work ahead nor
+disturb the others. Some calls, chosen by the judge alone, are on inputs whose answer it knows; those answers are read from
+the frozen child.
 
 Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met. Runs in a thread: no event
 loop sits between a request and its answer.
@@ -16,7 +17,6 @@ import os
 import statistics
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import SystemRandom
@@ -117,14 +117,6 @@ class Runner:
         return fetch(read, case.output, [place.moved(to) for place, to in zip(self.form, addresses, strict=True)])
 
 
-class Prepared(NamedTuple):
-    """A batch to come: its sets, and which of its calls gets the inputs of a case whose answer is known."""
-
-    sets: list[int]
-    place: int
-    case: Case | None
-
-
 class Contestant:
     """One of the three: whose child it is, how to ask for it, and what was measured."""
 
@@ -136,7 +128,6 @@ class Contestant:
         self.unaccounted: list[tuple[int, int]] = []
         self.samples: list[Sample] = []
         self.inside = self.own = self.calls = 0
-        self._prepared: deque[Prepared] = deque()
         self._chance = SystemRandom()
         self._until_check = self._chance.randrange(3)
 
@@ -144,13 +135,16 @@ class Contestant:
         """Nanoseconds of a batch without calls, as the judge sees them."""
         return min(self.runner.ask(self.extra, []).wall for _ in range(5))
 
-    def calibrate(self, most: int) -> None:
-        """Pick how many calls make a batch, `most` at most."""
-        quickest = min(self.runner.ask(self.extra, self.runner.ring.take(2)).times)
-        self.count = max(1, min(MAX_BATCH, most, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    def calibrate(self) -> None:
+        """Pick how many calls make a batch."""
+        sets = self.runner.ring.take(2)
+        for taken in sets:
+            self.runner.ring.refresh(taken)
+        quickest = min(self.runner.ask(self.extra, sets).times)
+        self.count = max(1, min(MAX_BATCH, self.runner.ring.layout.sets, round(BATCH_MS * 1e6 / max(quickest, 1))))
 
-    def prepare(self) -> None:
-        """Fill the sets of a later batch."""
+    def _prepare(self) -> tuple[list[int], int, Case | None]:
+        """Fill the sets of a batch; which of its calls, if any, got the inputs of a case whose answer is known."""
         sets = self.runner.ring.take(self.count)
         place, case = self._chance.randrange(self.count), None
         if self.checks and self._until_check == 0:
@@ -161,11 +155,11 @@ class Contestant:
                 self.runner.ring.place(taken, case.inputs)
             else:
                 self.runner.ring.refresh(taken)
-        self._prepared.append(Prepared(sets, place, case))
+        return sets, place, case
 
     def turn(self, empty_ns: int) -> None:
-        """One batch, and the preparation of a later one."""
-        sets, place, case = self._prepared.popleft()
+        """One batch."""
+        sets, place, case = self._prepare()
         answered = self.runner.ask(self.extra, sets)
         wall = max(0, answered.wall - empty_ns)
         self.ms.append(max(statistics.median(answered.times), wall / len(sets)) / 1e6)
@@ -176,7 +170,6 @@ class Contestant:
         if case is not None:
             places = answered.places[place] if answered.places else []
             self.samples.append(Sample(case, self.runner.read(places, case)))
-        self.prepare()
 
 
 def measure(candidate: Runner, baseline: Runner, checks: Sequence[Case], *, compiles: bool, config: JudgeConfig) -> Times:
@@ -204,7 +197,8 @@ def measure(candidate: Runner, baseline: Runner, checks: Sequence[Case], *, comp
 
 
 def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
-    _begin(contestants)
+    for contestant in contestants:
+        _guarded(contestant, contestant.calibrate)
     # The baselines' own: a candidate could dawdle over its empty batches to have more taken off.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     deadline = time.monotonic() + config.timing_seconds
@@ -217,17 +211,6 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
         if number >= 2 and late > config.timing_seconds:
             break
     return _times(contestants)
-
-
-def _begin(contestants: Sequence[Contestant]) -> None:
-    """Choose the batches' sizes and fill the rings: each set long before its turn, so that it has left the caches by then."""
-    for mates in (contestants[:1], contestants[1:]):
-        sets = mates[0].runner.ring.layout.sets
-        for contestant in mates:
-            _guarded(contestant, functools.partial(contestant.calibrate, sets // len(mates)))
-        for _ in range(max(1, sets // sum(contestant.count for contestant in mates))):
-            for contestant in mates:
-                contestant.prepare()
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:

@@ -113,7 +113,13 @@ def _read(path: Path) -> tuple[bytes, str]:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         return b"", f"larger than {MAX_BYTES} bytes"
-    return (b"", "binary files are not taken") if b"\0" in content else (content, "")
+    if b"\0" in content:
+        return b"", "binary files are not taken"
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return b"", f"not UTF-8 text (byte {error.start}); save it as UTF-8"
+    return content, ""
 
 
 @dataclass(frozen=True)

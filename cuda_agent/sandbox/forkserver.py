@@ -262,7 +262,7 @@ class Child:
         except TimeoutError:
             self._server._kill(self._number)
             return ChildFailed("crash", "the process closed its connection", trace=self._output())
-        if code == _LEFT_OUT:
+        if code == _LEFT_OUT and self._worker is None:  # later on it is a number like any other
             raise SandboxError(
                 f"a sandbox could not be set up: {self._output()[:300]}; run `cuda-agent judge` as root or allow user namespaces"
             )

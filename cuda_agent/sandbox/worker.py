@@ -50,7 +50,7 @@ def _answer(sock: socket.socket, call: Any, *, keep: bool) -> Any:
 def _describe(error: BaseException) -> dict[str, str]:
     try:
         text, trace = str(error), "".join(traceback.format_exception(error))
-    except Exception:  # a hostile __str__
+    except BaseException:  # the boundary: a hostile __str__
         text, trace = "(no text)", ""
     memory = isinstance(error, MemoryError) or "can't allocate memory" in text or "std::bad_alloc" in text
     return {
@@ -63,6 +63,7 @@ def _describe(error: BaseException) -> dict[str, str]:
 
 def run(descriptor: int) -> None:
     """Serve on a socket descriptor, then end the process without running what untrusted code may have registered."""
-    sock = socket.socket(fileno=descriptor)
-    serve(sock)
-    os._exit(0)
+    try:
+        serve(socket.socket(fileno=descriptor))
+    finally:  # nothing may unwind into the code that set the sandbox up
+        os._exit(0)

@@ -4,6 +4,9 @@ import pytest
 
 from cuda_agent.judge.proof import forbidden_import, idle_kernels
 
+SYSTEM = {"expf", "GOMP_parallel", "memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "__cxa_throw"}
+SYSTEM |= {"dlsym", "mprotect", "system", "fopen"}
+
 
 @pytest.mark.parametrize(
     ("symbol", "words"),
@@ -15,6 +18,9 @@ from cuda_agent.judge.proof import forbidden_import, idle_kernels
         ("_ZN3c1010Dispatcher9singletonEv", "Dispatcher"),
         ("dlsym", "dlsym"),
         ("sgemm_", "sgemm_"),
+        ("SGEMM", "SGEMM"),
+        ("Sleef_tanhf8_u10", "Sleef"),
+        ("fopen", "fopen"),
         ("cblas_sgemm", "cblas_sgemm"),
         ("mprotect", "mprotect"),
         ("PyImport_ImportModule", "PyImport"),
@@ -22,19 +28,18 @@ from cuda_agent.judge.proof import forbidden_import, idle_kernels
     ],
 )
 def test_forbidden_symbols_are_named(symbol: str, words: str) -> None:
-    assert words in forbidden_import(["expf", symbol])
+    assert words in forbidden_import(["expf", symbol], SYSTEM, headers=True)
 
 
 def test_what_honest_kernels_need_is_allowed() -> None:
     symbols = ["expf", "GOMP_parallel", "_ZN2at4_ops10empty_like4callERKNS_6TensorE", "_ZNK2at10TensorBase8data_ptrIfEEPT_v"]
-    symbols += ["memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "cublasSgemm_v2", "systemd", "forkful"]
-    symbols += [
-        "_ZN2at4_ops19empty_memory_format4callEN3c108ArrayRefINS2_6SymIntEEE",
-        "omp_get_thread_num",
-        "dotted",
-        "__cxa_throw",
-    ]
-    assert forbidden_import(symbols) == ""
+    symbols += ["memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "__cxa_throw", "PyErr_SetString"]
+    symbols += ["_ZN2at4_ops19empty_memory_format4callEN3c108ArrayRefINS2_6SymIntEEE", "_ZN3c1011TensorImplD0Ev"]
+    assert forbidden_import(symbols, SYSTEM, headers=True) == ""
+
+
+def test_python_is_for_bindings_with_headers_only() -> None:
+    assert "PyObject_CallObject" in forbidden_import(["PyObject_CallObject"], SYSTEM, headers=False)
 
 
 @pytest.mark.parametrize(

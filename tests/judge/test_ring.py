@@ -1,10 +1,15 @@
 """What stands in the ring's memory, and that the judge notices when it is changed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from cuda_agent.judge import glue
 from cuda_agent.judge.memory import HostMemory
-from cuda_agent.judge.ring import Cache, Layout, Ring, ring_sets
+from cuda_agent.judge.ring import Layout, Ring, ring_sets
+from cuda_agent.judge.values import widen
+from cuda_agent.store.session import cache_folder
 
 
 def tensor(array: np.ndarray, strides: list[int] | None = None) -> list:
@@ -12,13 +17,14 @@ def tensor(array: np.ndarray, strides: list[int] | None = None) -> list:
     return ["tensor", array.dtype.name, list(array.shape), np.ascontiguousarray(array), steps]
 
 
+LIBRARY = Path(glue.prepare(cache_folder()).folder) / "refresh.so"
 FLOATS = np.arange(12, dtype=np.float32).reshape(3, 4)
 INDICES = np.array([3, 1, 2], np.int64)
 INPUTS = ["list", [tensor(FLOATS), ["dict", [["i", tensor(INDICES)]]], ["scalar", 2]]]
 
 
 def ring_of(inputs: list, sets: int) -> Ring:
-    return Ring([inputs], sets, HostMemory(Layout.of(inputs, sets).size))
+    return Ring([inputs], sets, HostMemory(Layout.of(inputs, sets).size, LIBRARY))
 
 
 def stored(ring: Ring, number: int, leaf: int) -> np.ndarray:
@@ -37,11 +43,28 @@ def test_placed_inputs_stand_there_until_someone_writes() -> None:
 
 def test_refreshed_floats_are_new_and_indices_stay_valid() -> None:
     ring = ring_of(INPUTS, 2)
+    seen = [FLOATS.copy()]
     for _ in range(20):
         ring.refresh(0)
-        assert not np.array_equal(stored(ring, 0, 0), FLOATS)
-        assert np.array_equal(np.sort(stored(ring, 0, 0), axis=None), np.sort(FLOATS, axis=None))
+        found = stored(ring, 0, 0).copy()
+        assert not any(np.array_equal(found, before) for before in seen)
+        seen.append(found)
+        assert found.min() >= 0.0 and found.max() <= FLOATS.max()
         assert np.array_equal(stored(ring, 0, 1), INDICES)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize(("count", "shift"), [(1, 0), (2, 1), (7, 3), (1_000, 1), (1_000, 999), (4_096, 64), (5_003, 2_500)])
+def test_fresh_values_are_the_kept_ones_shifted_and_scaled(dtype: str, count: int, shift: int) -> None:
+    values = np.linspace(-3, 3, count).astype("float32" if dtype == "bfloat16" else dtype)
+    held = (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values
+    memory = HostMemory(held.nbytes + 64, LIBRARY)
+    kept = memory.keep(held.view(np.uint8))
+    for offset in (0, held.itemsize):
+        memory.renew(offset, kept, held.nbytes, dtype, shift, 0.5)  # halving is exact in every type
+        found = memory.view[offset : offset + held.nbytes].view(held.dtype)
+        wanted = np.roll(widen(dtype, held), shift) * 0.5
+        assert np.array_equal(widen(dtype, found), wanted)
 
 
 def test_transposed_tensors_keep_their_strides() -> None:
@@ -66,12 +89,12 @@ def test_empty_and_single_elements_are_no_special_case() -> None:
     assert not ring.changed(0, inputs)
 
 
-def test_sets_come_in_turn_and_small_ones_fill_more_than_the_cache() -> None:
+def test_sets_come_in_turn_and_as_many_as_fit() -> None:
     ring = ring_of(INPUTS, 3)
     assert [ring.take(2), ring.take(2)] == [[0, 1], [2, 0]]
-    assert ring_sets(INPUTS, 16, Cache(2**25, 2**29)) == 64
+    assert ring_sets(INPUTS, 16, 2**29) == 16
     large = ["list", [["tensor", "float32", [2**26], np.empty(0, np.float32), [1]]]]
-    assert ring_sets(large, 16, Cache(2**25, 2**29)) == 2
+    assert ring_sets(large, 16, 2**29) == 2
 
 
 def test_layout_travels_as_text() -> None:
