@@ -40,25 +40,29 @@ class StateDict(LoadFault):
 
 
 class Candidate:
-    """A loaded submission with one instance per draw of weights."""
+    """A submission with one instance per draw of weights."""
 
     def __init__(self, module: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
-        """Import the extension `module`, then model_new; `block` is where the shared memory lies."""
+        """Import the extension `module`; `block` is where the shared memory lies."""
         self.device, self.block = device, block
         self.extension = importlib.import_module(module)
-        self.module = importlib.import_module("model_new")
-        if not hasattr(self.module, "ModelNew"):
-            raise MissingClass("model_new.py defines no class ModelNew")
         self.models: list[Any] = []
         self.watch = Stopwatch(device, self._call, arguments)
         self.model: Any = None
 
-    def load(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def begin(self, payload: dict[str, Any]) -> list[int]:
+        """Before model_new.py is imported: address and size of the shared block, address of the extension's `State`."""
+        return [*self.block, self.extension._state()]
+
+    def load(self, payload: dict[str, Any]) -> Any:
         """Make a fresh ModelNew with `init`, load `state` strictly, and say where its parameters and buffers lie."""
+        module = importlib.import_module("model_new")
+        if not hasattr(module, "ModelNew"):
+            raise MissingClass("model_new.py defines no class ModelNew")
         init = unpack(payload["init"])
         try:
             with self.device.context():
-                model = self.module.ModelNew(**init) if isinstance(init, dict) else self.module.ModelNew(*init)
+                model = module.ModelNew(**init) if isinstance(init, dict) else module.ModelNew(*init)
             model = model.to(self.device.name)
         except TypeError as error:
             raise InitSignature(str(error)) from error
@@ -67,32 +71,22 @@ class Candidate:
         except (RuntimeError, AttributeError) as error:
             raise StateDict(str(error)) from error
         self.models.append(model.eval())
-        return {"state": describe(dict(model.state_dict())), "block": self.block}
+        return describe(dict(model.state_dict()))
 
     def seal(self, payload: dict[str, Any]) -> None:
         """Take torch's operators away; from here on only the submission's own kernels can compute."""
         self.extension._seal(sorted(ALLOWED_OPERATORS))
 
-    def answer(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, payload: dict[str, Any]) -> list[Any]:
         """Call instance `model` on each of `sets`; all outputs live until the next call, so that a shared buffer shows."""
         self.model = self.models[payload["model"]]
-        self.extension._ghost(bool(payload.get("ghost")))
-        calls = self.extension._light_calls()
-        try:
-            self.watch.batch(payload["sets"])
-        finally:
-            self.extension._ghost(False)
-        calls = self.extension._light_calls() - calls
-        return {
-            "outputs": [describe(output) for output in self.watch.kept],
-            "calls": calls if not self.extension._bindings() else -1,
-        }
+        self.watch.batch(payload["sets"])
+        return [describe(output) for output in self.watch.kept]
 
     def batch(self, payload: dict[str, Any]) -> list[Any]:
-        """Time a call on each of `sets`: nanoseconds by call, where each call's outputs lie, nanoseconds in the extension."""
-        inside = self.extension._inside_ns()
+        """Time a call on each of `sets`: nanoseconds by call, and where each call's outputs lie."""
         times = self.watch.batch(payload["sets"])
-        return [times, [addresses(output) for output in self.watch.kept], self.extension._inside_ns() - inside]
+        return [times, [addresses(output) for output in self.watch.kept]]
 
     def _call(self, *arguments: Any) -> Any:
         return self.model(*arguments)

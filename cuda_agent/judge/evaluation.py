@@ -208,6 +208,7 @@ class Evaluation:
     async def _verify(self, examination: Examination, exam: Exam) -> Instance:
         """Load an instance for each draw of weights, seal, and ask all of them; the last one."""
         with self.phases.timed("load"):
+            await examination.begin()
             instances = [await examination.load(part) for part in exam.parts]
             await examination.seal()
         with self.phases.timed("verify"):
@@ -217,7 +218,8 @@ class Evaluation:
 
     async def _measure(self, examination: Examination, opponent: Opponent, exam: Exam) -> Times:
         """Run the timing in the clock thread; when cancelled, end the candidate first and wait for the thread."""
-        candidate = Runner(examination.child, examination.ring, examination.form)
+        inside = examination.inside_ns
+        candidate = Runner(examination.child, examination.ring, examination.form, inside)
         baseline = Runner(opponent.child, opponent.ring)
         loop = asyncio.get_running_loop()
 

@@ -6,8 +6,9 @@ inputs and weights itself. Every fault raises `Rejected`.
 
 import asyncio
 import itertools
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Misplaced, Where, fetch, locate, snapshot
@@ -18,6 +19,8 @@ from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
+NONSENSE = "the process answered with nonsense"
+
 
 class Instance:
     """One ModelNew in the child: its number, and where its parameters and buffers lie, with their bytes."""
@@ -25,6 +28,19 @@ class Instance:
     def __init__(self, number: int, state: list[Where], before: list[bytes]) -> None:
         """Made by `Examination.load`."""
         self.number, self.state, self.before = number, state, before
+
+
+class Account(NamedTuple):
+    """What the glue keeps in the child's memory (binding.cpp, `State`): the judge reads and writes it there."""
+
+    sealed: int
+    ghost: int
+    inside_ns: int
+    calls: int
+
+
+STATE = struct.Struct("4q")
+GHOST = 8  # offset of the field
 
 
 class Examination:
@@ -35,7 +51,29 @@ class Examination:
         self.child, self.ring, self.host, self.config = child, ring, host, config
         self.form: Sequence[Where] = ()
         self._block = (0, 0)
+        self._state = 0
         self._instances = 0
+
+    async def begin(self) -> None:
+        """Learn from the child's trusted part, before model_new.py is imported, where to look later on."""
+        answer = await self._ask("begin", {})
+        try:
+            self.ring.memory.child_address, size, self._state = (int(number) for number in answer)
+        except (TypeError, ValueError) as error:
+            raise Rejected("runtime_error", "protocol", NONSENSE) from error
+        self._block = (self.ring.memory.child_address, min(size, self.ring.layout.size))
+
+    def account(self) -> Account:
+        """What stands there now.
+
+        Raises:
+            ChildFailed: the child has ended.
+        """
+        return Account(*STATE.unpack(self.child.peek(self._state, STATE.size)))
+
+    def inside_ns(self) -> int:
+        """Time spent in the extension's functions so far."""
+        return self.account().inside_ns
 
     async def load(self, part: Part) -> Instance:
         """Make an instance with a draw of weights; only before `seal`."""
@@ -44,21 +82,20 @@ class Examination:
         except ChildFailed as failure:
             raise load_fault(failure) from failure
         try:
-            self._mapped(answer["block"])
-            places = locate(part.state, answer["state"], self.config.backend, "state_dict")
+            places = locate(part.state, answer, self.config.backend, "state_dict")
             before = await asyncio.to_thread(snapshot, self._read, places)
         except Misplaced as fault:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
         except ChildFailed as failure:
             raise run_fault(failure) from failure
-        except (KeyError, TypeError, ValueError) as error:
-            raise Rejected("runtime_error", "protocol", "the process answered with nonsense") from error
         self._instances += 1
         return Instance(self._instances - 1, places, before)
 
     async def seal(self) -> None:
         """Take torch's operators from the child."""
         await self._ask("seal", {})
+        if not (await self._frozen(self.account)).sealed:
+            raise Rejected("hack", "forbidden_op", "the submission kept torch's operators from being taken away")
 
     async def verify(self, instance: Instance, cases: Sequence[Case]) -> None:
         """Ask for the answers to all cases and compare them."""
@@ -93,16 +130,22 @@ class Examination:
     async def _answers(self, instance: Instance, cases: Sequence[Case], *, ghost: bool = False) -> list[Packed]:
         for number, case in enumerate(cases):
             self.ring.place(number, case.inputs)
-        request = {"model": instance.number, "sets": list(range(len(cases))), "ghost": ghost}
-        answer = await self._ask("answer", request)
-        described = _outputs(answer, len(cases))
-        if not answer.get("calls"):
-            raise Rejected("hack", "no_custom_kernel", "forward never called a function of the extension")
-        outputs: list[Packed] = await self._frozen(self._fetched, cases, described)
+        before = await self._frozen(self._begun, ghost)
+        described = await self._ask("answer", {"model": instance.number, "sets": list(range(len(cases)))})
+        if not isinstance(described, list) or len(described) != len(cases):
+            raise Rejected("runtime_error", "protocol", NONSENSE)
+        outputs: list[Packed] = await self._frozen(self._fetched, cases, described, before)
         return outputs
 
-    def _fetched(self, cases: Sequence[Case], described: Sequence[Any]) -> list[Packed]:
+    def _begun(self, ghost: bool) -> Account:
+        """Before a question: disable the extension's functions or not, and the account as it stands."""
+        self.child.poke(self._state + GHOST, struct.pack("q", int(ghost)))
+        return self.account()
+
+    def _fetched(self, cases: Sequence[Case], described: Sequence[Any], before: Account) -> list[Packed]:
         """Read all answers of a frozen child, after all rules about where they lie."""
+        if self.account().calls == before.calls:
+            raise Rejected("hack", "no_custom_kernel", "forward never called a function of the extension")
         try:
             located = [locate(case.output, one, self.config.backend) for case, one in zip(cases, described, strict=True)]
         except Misplaced as fault:
@@ -117,12 +160,6 @@ class Examination:
             raise Rejected("wrong_output", "overwritten", text)
         self.form = located[-1]
         return [fetch(self._read, case.output, places) for case, places in zip(cases, located, strict=True)]
-
-    def _mapped(self, block: Any) -> None:
-        """Where the child's trusted part mapped the ring; only what it said before the first instance was made counts."""
-        if not self._instances:
-            self.ring.memory.child_address, size = (int(number) for number in block)
-            self._block = (self.ring.memory.child_address, min(size, self.ring.layout.size))
 
     def _read(self, address: int, buffer: memoryview) -> None:
         self.ring.memory.read(self.child, address, buffer)
@@ -146,13 +183,6 @@ class Examination:
 
 def _chunks(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:
     return [cases[start : start + size] for start in range(0, len(cases), size)]
-
-
-def _outputs(answer: Any, count: int) -> list[Any]:
-    if not isinstance(answer, dict) or not isinstance(answer.get("outputs"), list) or len(answer["outputs"]) != count:
-        raise Rejected("runtime_error", "protocol", "the process answered with nonsense")
-    outputs: list[Any] = answer["outputs"]
-    return outputs
 
 
 def _overlap(located: Sequence[Sequence[Where]]) -> bool:

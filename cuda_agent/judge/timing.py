@@ -88,7 +88,6 @@ class Answered(NamedTuple):
 
     times: list[int]
     places: list[list[int]]
-    inside: int
     wall: int
 
 
@@ -99,6 +98,7 @@ class Runner:
     child: Child
     ring: Ring
     form: Sequence[Where] = ()
+    inside_ns: Callable[[], int] = int  # so far spent in the extension's functions
 
     def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
         """Release a batch and freeze the child as soon as it is done."""
@@ -127,7 +127,7 @@ class Contestant:
         self.count = 1
         self.unaccounted: list[tuple[int, int]] = []
         self.samples: list[Sample] = []
-        self.inside = self.own = self.calls = 0
+        self.own = self.calls = 0
         self._chance = SystemRandom()
         self._until_check = self._chance.randrange(3)
 
@@ -164,7 +164,6 @@ class Contestant:
         wall = max(0, answered.wall - empty_ns)
         self.ms.append(max(statistics.median(answered.times), wall / len(sets)) / 1e6)
         self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
-        self.inside += answered.inside
         self.own += sum(answered.times)
         self.calls += len(sets)
         if case is not None:
@@ -201,6 +200,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
         _guarded(contestant, contestant.calibrate)
     # The baselines' own: a candidate could dawdle over its empty batches to have more taken off.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
+    inside_ns = contestants[0].runner.inside_ns()
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
         for contestant in _order(contestants, number):
@@ -210,7 +210,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
             break
         if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants)
+    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns)
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
@@ -230,11 +230,11 @@ def _guarded(contestant: Contestant, act: Callable[[], T]) -> T:
 
 def _checked(answer: Any, count: int, wall: int) -> Answered:
     """Believe nothing but the form of a child's report."""
-    if isinstance(answer, list) and len(answer) == 3:
-        times, places, inside = answer
+    if isinstance(answer, list) and len(answer) == 2:
+        times, places = answer
         named = isinstance(places, list) and len(places) in (0, count) and all(_numbers(place) for place in places)
-        if named and _numbers(times) and len(times) == count and type(inside) is int:
-            return Answered(times, places, inside, wall)
+        if named and _numbers(times) and len(times) == count:
+            return Answered(times, places, wall)
     raise ChildFailed("crash", "answered a timed batch with nonsense")
 
 
@@ -261,7 +261,7 @@ def ratio_interval(ratios: Sequence[float], z: float = 1.96) -> tuple[float, flo
     return ordered[low], ordered[high]
 
 
-def _times(contestants: Sequence[Contestant]) -> Times:
+def _times(contestants: Sequence[Contestant], inside_ns: int) -> Times:
     medians = {contestant.name: statistics.median(contestant.ms) for contestant in contestants}
     own = contestants[0]
     unaccounted, admitted = min(own.unaccounted)
@@ -276,7 +276,7 @@ def _times(contestants: Sequence[Contestant]) -> Times:
         unaccounted_ns=unaccounted,
         usual_ns=max(0, usual),
         admitted_ns=admitted,
-        inside_ns=own.inside,
+        inside_ns=inside_ns,
         own_ns=own.own,
         calls=own.calls,
     )

@@ -142,6 +142,11 @@ class Child:
         with self._blamed():
             self._process().read_into(address, buffer)
 
+    def poke(self, address: int, content: bytes) -> None:
+        """Write into the child's memory; raises as `peek_into`."""
+        with self._blamed():
+            self._process().write_from(address, bytearray(content))
+
     def kill(self) -> None:
         """Kill the child now; whoever waits for its answer gets ChildFailed. `close` is still due."""
         self.alive = False

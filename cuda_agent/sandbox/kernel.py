@@ -36,15 +36,16 @@ class _Extent(ctypes.Structure):
     _fields_ = (("base", ctypes.c_size_t), ("size", ctypes.c_size_t))
 
 
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = (
-    ctypes.c_int,
-    ctypes.POINTER(_Extent),
-    ctypes.c_ulong,
-    ctypes.POINTER(_Extent),
-    ctypes.c_ulong,
-    ctypes.c_ulong,
-)
+for _call in (_libc.process_vm_readv, _libc.process_vm_writev):
+    _call.restype = ctypes.c_ssize_t
+    _call.argtypes = (
+        ctypes.c_int,
+        ctypes.POINTER(_Extent),
+        ctypes.c_ulong,
+        ctypes.POINTER(_Extent),
+        ctypes.c_ulong,
+        ctypes.c_ulong,
+    )
 
 
 def _check(result: int, what: str) -> None:
@@ -129,6 +130,15 @@ def read_memory(pid: int, address: int, buffer: "Writable") -> None:
     Raises:
         OSError: EFAULT when not all of it can be read, whatever the address; ESRCH, EPERM.
     """
+    _transfer(_libc.process_vm_readv, pid, address, buffer)
+
+
+def write_memory(pid: int, address: int, buffer: "Writable") -> None:
+    """Copy a contiguous buffer into another process's memory; as `read_memory`."""
+    _transfer(_libc.process_vm_writev, pid, address, buffer)
+
+
+def _transfer(call: Any, pid: int, address: int, buffer: "Writable") -> None:
     raw: Any = buffer
     size, done = memoryview(raw).nbytes, 0
     if size == 0:
@@ -139,7 +149,7 @@ def read_memory(pid: int, address: int, buffer: "Writable") -> None:
     while done < size:
         piece = min(_PIECE, size - done)
         local, remote = _Extent(ctypes.addressof(first) + done, piece), _Extent(address + done, piece)
-        got = _libc.process_vm_readv(pid, local, 1, remote, 1, 0)
+        got = call(pid, local, 1, remote, 1, 0)
         if got <= 0:
             number = ctypes.get_errno() if got < 0 else errno.EFAULT
             raise OSError(number, os.strerror(number))

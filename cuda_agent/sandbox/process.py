@@ -76,6 +76,11 @@ class Process:
         kernel.read_memory(self.pid, address, buffer)
         self._signal(0)
 
+    def write_from(self, address: int, buffer: "Writable") -> None:
+        """Copy `buffer` into the process's memory at `address`; raises as `read_into`."""
+        kernel.write_memory(self.pid, address, buffer)
+        self._signal(0)
+
     def hides_memory(self) -> bool:
         """Whether it made itself unreadable for its own user (PR_SET_DUMPABLE): its /proc files belong to root then."""
         with contextlib.suppress(OSError):

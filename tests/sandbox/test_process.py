@@ -64,6 +64,8 @@ async def test_memory_is_read_as_the_child_left_it(server: ForkServer) -> None:
     child.peek_into(address + 1, buffer)
     assert buffer.tobytes() == expected[1:97].tobytes()
     assert child.peek(address, 0) == b""
+    child.poke(address + 2, b"\x09\x08")
+    assert child.peek(address, 5) == bytes([0, 1, 9, 8, 4])
     await child.close()
 
 

@@ -38,11 +38,15 @@ std::vector<BindingEntry>& binding_entries() {
   return entries;
 }
 
-// What the judge asks for or sets. None of it is believed where it would earn anything.
-long calls = 0;          // how often Python has called a light binding
-long inside_ns = 0;      // time spent in what kernels/ registered
-int depth = 0;           // nesting of such calls
-bool ghost = false;      // they do nothing: the answer must then be wrong
+// Read and written by the judge from outside, by its address (examination.py).
+struct State {
+  long sealed = 0;     // operators taken away
+  long ghost = 0;      // what kernels/ registered does nothing: the answer must then be wrong
+  long inside_ns = 0;  // time spent in it
+  long calls = 0;      // calls of it
+};
+volatile State state;
+int depth = 0;  // nesting of such calls
 
 long now_ns() {
   timespec time;
@@ -52,9 +56,12 @@ long now_ns() {
 
 struct Inside {
   long start = now_ns();
-  Inside() { ++depth; }
+  Inside() {
+    ++depth;
+    state.calls = state.calls + 1;
+  }
   ~Inside() {
-    if (--depth == 0) inside_ns += now_ns() - start;
+    if (--depth == 0) state.inside_ns = state.inside_ns + now_ns() - start;
   }
 };
 
@@ -118,11 +125,8 @@ PyObject* invoke(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; ++i) {
       convert(entry->signature[i], arguments[i], values[i], std::string(entry->name) + ": argument " + std::to_string(i));
     }
-    ++calls;
-    if (!ghost) {
-      Inside inside;
-      entry->call(values);
-    }
+    Inside inside;
+    if (!state.ghost) entry->call(values);
   } catch (pybind11::error_already_set& error) {
     error.restore();
     return nullptr;
@@ -141,7 +145,7 @@ PyObject* invoke(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
 
 // A function of a torch-header binding behind the same accounting.
 PyObject* forward(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  if (ghost) {
+  if (state.ghost) {
     PyErr_SetString(PyExc_RuntimeError, "the functions of kernels/ are disabled");
     return nullptr;
   }
@@ -195,6 +199,7 @@ void seal(const std::vector<std::string>& allowed) {
       kept->push_back(dispatcher.registerImpl(name, key, c10::KernelFunction::makeFromBoxedFunction<&refuse>(), std::nullopt, nullptr, "sealed"));
     }
   }
+  state.sealed = static_cast<long>(kept->size());
 }
 
 }  // namespace
@@ -216,9 +221,6 @@ PYBIND11_MODULE(EXTENSION, module) {
     auto capsule = pybind11::reinterpret_steal<pybind11::object>(PyCapsule_New(entry, nullptr, nullptr));
     module.attr(entry->name) = pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(definition, capsule.ptr()));
   }
-  module.def("_light_calls", [] { return calls; });
-  module.def("_inside_ns", [] { return inside_ns; });
-  module.def("_ghost", [](bool on) { ghost = on; });
   module.def("_seal", &seal);
-  module.def("_bindings", [] { return binding_entries().size(); });
+  module.def("_state", [] { return reinterpret_cast<long>(&state); });
 }
