@@ -114,8 +114,10 @@ def symbols(files: Sequence[str], *options: str) -> set[str]:
 def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fast_math: bool) -> list[str]:
     name = str(source.relative_to(folder))
     if source.suffix == ".cu":
-        extra = ("--use_fast_math",) if fast_math else ()
-        return [*manifest.cuda, *extra, f"-I{manifest.folder}", *manifest.torch_includes, "-c", name, "-o", output]
+        extra = ["--use_fast_math"] if fast_math else []
+        if _includes_torch(source):
+            extra += [word for flag in manifest.torch_includes for word in ("-isystem", flag.removeprefix("-isystem"))]
+        return [*manifest.cuda, *extra, f"-I{manifest.folder}", "-c", name, "-o", output]
     # Torch's headers (from 2.13 on) need C++20; everything else is C++17.
     standard = "c++20" if _includes_torch(source) else "c++17"
     return [*manifest.compile, f"-std={standard}", *manifest.torch_includes, "-c", name, "-o", output]

@@ -6,14 +6,20 @@ what its torch allocates from (`native/arena.cpp`), so the judge can read any te
 child's help. Uses the driver through cuda-bindings, which CUDA builds of torch bring along.
 """
 
+import ctypes
 import os
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuda_agent.errors import DeviceError
+from cuda_agent.judge.memory import BYTES, TYPES
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 from cuda_agent.sandbox.shared import Bytes
+
+WIDTHS = (4, 8, 2, 2)  # bytes of the types of native/refresh.cu
 
 
 class Mapping:
@@ -77,8 +83,9 @@ def use_device() -> None:
 class DeviceMemory:
     """The judge's side; see `memory.Memory`. `child_address` is where the child says that it mapped the block."""
 
-    def __init__(self, size: int) -> None:
-        """Take a block."""
+    def __init__(self, size: int, module: Path) -> None:
+        """Take a block; `module` is the compiled native/refresh.cu."""
+        self._module = module
         self._mapping, self.descriptor = create(size)
         self.size = self._mapping.size
         self.child_address = 0
@@ -106,8 +113,17 @@ class DeviceMemory:
         return address
 
     def renew(self, offset: int, kept: int, size: int, dtype: str, shift: int, factor: float) -> None:
-        """Write fresh values."""
-        raise NotImplementedError
+        """Write fresh values; done when it returns, so that nothing of it is in a child's way."""
+        if not size:
+            return
+        use_device()
+        kind = TYPES.get(dtype, BYTES)
+        count = size if kind == BYTES else size // WIDTHS[kind]
+        values = (self._mapping.address + offset, kept, count, 0 if kind == BYTES else shift, kind, factor)
+        types = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_double)
+        blocks = min(4_096, -(-count // 256))
+        _must(_driver().cuLaunchKernel(_kernel(self._module), blocks, 1, 1, 256, 1, 1, 0, 0, (values, types), 0))
+        _must(_driver().cuCtxSynchronize())
 
     def read(self, child: Child, address: int, buffer: memoryview) -> None:
         """Read the child's memory through the judge's own mapping."""
@@ -115,11 +131,6 @@ class DeviceMemory:
         if not 0 <= offset <= self.size - buffer.nbytes:
             raise ChildFailed("crash", "the process named memory that is not its own torch's")
         self._download(offset, np.frombuffer(buffer, np.uint8))
-
-    def flush(self) -> None:
-        """Wait until all that was asked of the device here is done."""
-        use_device()
-        _must(_driver().cuCtxSynchronize())
 
     def close(self) -> None:
         """Give the block back."""
@@ -134,6 +145,13 @@ class DeviceMemory:
         if found.size:
             use_device()
             _must(_driver().cuMemcpyDtoH(found, self._mapping.address + offset, found.size))
+
+
+@cache
+def _kernel(module: Path) -> Any:
+    driver = _driver()
+    loaded = _must(driver.cuModuleLoadData(module.read_bytes()))
+    return _must(driver.cuModuleGetFunction(loaded, b"refresh"))
 
 
 def _here() -> Any:

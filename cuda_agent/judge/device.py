@@ -59,7 +59,7 @@ class Device:
             return HostMemory(size, self.glue / "refresh.so")
         from cuda_agent.judge.cuda_memory import DeviceMemory
 
-        return DeviceMemory(size)
+        return DeviceMemory(size, self.glue / "refresh.cubin")
 
 
 def _room(inputs: Packed, outputs: Packed, state: Packed | None, sets: int) -> int:

@@ -32,10 +32,12 @@ SYSTEM_LIBRARIES = (
     "libgcc_s.so.1",
     "libgomp.so.1",
     "libpthread.so.0",
+    "libc_nonshared.a",
+    "libgcc.a",
 )
 CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcudnn.so")
 SYSTEM_SYMBOLS = "system_symbols"
-GLUE_VERSION = 4  # raise when the way the glue is made changes
+GLUE_VERSION = 5  # raise when the way the glue is made changes
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
 
 
@@ -64,7 +66,10 @@ def _key(compiler: str, backend: str, arch: str) -> str:
     version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
     cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
     parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
-    parts += [path.read_text() for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH)]
+    parts += [
+        path.read_text()
+        for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH, REFRESH.with_suffix(".cu"))
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -84,17 +89,21 @@ def _torch_folder() -> Path:
 
 def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
     torch = _torch_folder()
-    includes = (torch / "include", torch / "include/torch/csrc/api/include", Path(sysconfig.get_paths()["include"]))
+    python = Path(sysconfig.get_paths()["include"])
+    includes: tuple[Path, ...] = (torch / "include", torch / "include/torch/csrc/api/include", python)
+    if backend == "cuda":
+        includes = (*includes, _cuda_home() / "include")
     system = tuple(f"-isystem{path}" for path in includes)
     shutil.copy(TEMPLATE / "binding_registry.h", folder / "binding_registry.h")
     cuda = _cuda_flags(arch) if backend == "cuda" else ()
-    defines = ("-DWITH_CUDA", f"-isystem{_cuda_home()}/include") if backend == "cuda" else ()
+    defines = ("-DWITH_CUDA",) if backend == "cuda" else ()
     module = (f"-DTORCH_EXTENSION_NAME={MODULES[backend]}",)
     glue = [compiler, "-O2", "-fPIC", "-std=c++20", *defines, *module, *system, f"-I{folder}"]
     _must([*glue, "-c", str(TEMPLATE / "binding.cpp"), "-o", str(folder / "glue.o")])
     _must(["strip", "-g", str(folder / "glue.o")])
     if backend == "cuda":
         _must([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(ARENA), "-o", str(folder / "arena.so")])
+        _must([*_cuda_flags(arch), "-cubin", str(REFRESH.with_suffix(".cu")), "-o", str(folder / "refresh.cubin")])
     _must([compiler, *KERNEL_FLAGS, "-std=c++17", "-shared", str(REFRESH), "-o", str(folder / "refresh.so")])
     stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
     vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
@@ -126,7 +135,9 @@ def _system_symbols(compiler: str, folder: Path, backend: str) -> set[str]:
     if backend == "cuda":
         places += [str(path) for name in CUDA_LIBRARIES for path in (_cuda_home() / "lib64").glob(name)]
     found = [str(Path(place).resolve()) for place in places if os.path.isabs(place)]
-    defined = symbols(found, "--dynamic", "--defined-only") | symbols([str(folder / "glue.o")], "--defined-only", "--extern-only")
+    shared, linked = [name for name in found if not name.endswith(".a")], [name for name in found if name.endswith(".a")]
+    defined = symbols(shared, "--dynamic", "--defined-only")
+    defined |= symbols([*linked, str(folder / "glue.o")], "--defined-only", "--extern-only")
     return defined | {"_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__tls_get_addr", "_DYNAMIC"}
 
 

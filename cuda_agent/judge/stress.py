@@ -14,7 +14,7 @@ PLAIN = "plain"
 
 def _signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     flips = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
-    return tensor * (flips * 2 - 1).to(tensor.dtype)
+    return tensor * (flips * 2 - 1).to(tensor.device, tensor.dtype)
 
 
 def _large(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
