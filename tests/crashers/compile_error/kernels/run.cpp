@@ -1,0 +1,4 @@
+#include "binding_registry.h"
+
+static void run(TensorView x, TensorView y) { y.f32()[0] = undeclared_name + x.f32()[0] }
+REGISTER_LIGHT(run)

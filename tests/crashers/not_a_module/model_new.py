@@ -1,0 +1,1 @@
+ModelNew = 42

@@ -1,0 +1,14 @@
+import torch
+import torch.nn as nn
+import cpu_extension
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(features, out_features)
+
+    def forward(self, x):
+        y = torch.empty(x.size(0), self.linear.out_features)
+        cpu_extension.linear_gelu(x, self.linear.weight.t(), self.linear.bias, y)
+        return y

@@ -1,0 +1,10 @@
+import torch
+import torch.nn as nn
+import cpu_extension
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = x.new_empty(x.size(0))
+        cpu_extension.row_sum(x, y)
+        return y
