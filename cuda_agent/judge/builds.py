@@ -30,10 +30,13 @@ MOST_ON_DISK = 4_096
 
 @dataclass(frozen=True)
 class Built:
-    """The extension module, and what of other libraries the submission's own objects use that they must not (or nothing)."""
+    """The extension module, what of other libraries the submission's own objects use that they must not (or nothing), and
+    which functions of cuBLAS and cuDNN they use.
+    """
 
     binary: bytes
     forbidden: str
+    libraries: tuple[str, ...]
 
 
 class Builds:
@@ -83,7 +86,9 @@ class Builds:
             raise Rejected("build_error", failure.kind, failure.detail) from failure
         if not isinstance(answer["binary"], bytes):
             raise Rejected("build_error", None, str(answer["message"]))
-        built = Built(answer["binary"], forbidden_import(answer["imports"], self._system, headers=answer["headers"]))
+        forbidden = forbidden_import(answer["imports"], self._system, headers=answer["headers"])
+        libraries = tuple(symbol for symbol in answer["imports"] if symbol.startswith(("cublas", "cudnn")))
+        built = Built(answer["binary"], forbidden, libraries)
         await asyncio.to_thread(_write, path, built)
         return built
 
@@ -105,19 +110,19 @@ class Builds:
 def _read(path: Path) -> Built | None:
     try:
         head, _, binary = path.read_bytes().partition(b"\n")
-        digest, forbidden = json.loads(head)
+        digest, forbidden, libraries = json.loads(head)
     except (OSError, ValueError):
         return None
     if hashlib.sha256(binary).hexdigest() != digest:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the least recently used go first
-    return Built(binary, forbidden)
+    return Built(binary, forbidden, tuple(libraries))
 
 
 def _write(path: Path, built: Built) -> None:
     """Keep a build; a full disk costs only the next one its time."""
-    head = json.dumps([hashlib.sha256(built.binary).hexdigest(), built.forbidden]).encode()
+    head = json.dumps([hashlib.sha256(built.binary).hexdigest(), built.forbidden, built.libraries]).encode()
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -173,7 +173,10 @@ class Evaluation:
         if built.forbidden:
             raise Rejected("hack", "forbidden_op", f"{built.forbidden}; the work must be done by code in kernels/")
         with self.phases.timed("load"):
-            return await asyncio.shield(exam), built
+            asked = await asyncio.shield(exam)
+        if found := proof.needless_library(built.libraries, self.host.operators):
+            raise Rejected("hack", "forbidden_op", found)
+        return asked, built
 
     async def _exam(self) -> Exam:
         chance = random.Random(self.seed)

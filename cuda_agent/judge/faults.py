@@ -5,6 +5,7 @@ from cuda_agent.judge.verdict import Status
 from cuda_agent.sandbox.forkserver import ChildFailed
 
 LOAD_KINDS = {"MissingClass": "missing_class", "InitSignature": "init_signature", "StateDict": "state_dict"}
+LAUNCH = "kernel launch failed"  # how the glue reports one
 IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "SyntaxError")
 
 
@@ -30,6 +31,8 @@ def run_fault(failure: ChildFailed) -> Rejected:
     if failure.kind == "timeout":
         return Rejected("timeout", None, failure.detail)
     if failure.kind == "exception":
+        if LAUNCH in failure.detail:
+            return Rejected("launch_failure", None, _own_lines(failure))
         if SEALED in failure.detail:
             operator = failure.detail.rpartition(SEALED)[2].split()[0]
             return Rejected("hack", "forbidden_op", f"torch's operator {operator} does the work; only kernels/ may compute")

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.errors import CudaAgentError, JudgeError
+from cuda_agent.errors import CudaAgentError, DeviceError, JudgeError
 from cuda_agent.judge import glue, inductor, machine
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.builds import Builds
@@ -34,6 +34,7 @@ Lookup = Callable[[str], "Verdict | Awaitable[Verdict | None] | None"]
 Record = Callable[[str, Verdict], "Awaitable[None] | None"]
 Purpose = Literal["judge", "verify", "profile"]
 REMEMBERED = 4_096
+RETRY_SECONDS = (1.0, 4.0)
 UNSETTLED = frozenset({"infra_error"})
 KEYED = ("device", "driver", "torch", "judge", "threads")  # facts of the machine in a stored verdict's key
 
@@ -191,7 +192,7 @@ class JudgePool:
         evaluation = Evaluation(bench, host, submission, chosen, timed=timed)
         evaluation.phases.seconds["queue"] = waited
         try:
-            return await evaluation.verdict()
+            return await self._tried(evaluation)
         except ProblemInvalid as fault:
             return self._refused("problem_invalid", str(fault), submission, evaluation)
         except (CudaAgentError, OSError) as fault:  # the boundary between a fault of the host and a verdict
@@ -200,6 +201,15 @@ class JudgePool:
             host.users -= 1
             self._slots.give()
             await self._evict()
+
+    async def _tried(self, evaluation: Evaluation) -> Verdict:
+        """The verdict; a device that was short of something for a moment is asked again."""
+        for pause in RETRY_SECONDS:
+            try:
+                return await evaluation.verdict()
+            except DeviceError:
+                await asyncio.sleep(pause)
+        return await evaluation.verdict()
 
     def _refused(self, status: Status, message: str, submission: Submission, evaluation: Evaluation) -> Verdict:
         environment = {**self._running().environment, "seed": evaluation.seed}

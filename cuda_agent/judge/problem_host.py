@@ -81,6 +81,7 @@ class ProblemHost:
         self._reference: Child | None = None
         self._opponent: Opponent | None = None
         self._fault: str | None = None
+        self.operators: frozenset[str] = frozenset()  # of torch that the reference calls, known after the first exam
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self.timing = asyncio.Lock()
         self.users = 0
@@ -95,6 +96,7 @@ class ProblemHost:
         answer = await self._ask_reference("exam", {"weights": list(weights), **questions})
         try:
             parts = [_part(part) for part in answer["parts"]]
+            self.operators = self.operators or frozenset(map(str, answer["operators"]))
             await self._calibrate(parts)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ProblemInvalid("the reference answered with nonsense") from error

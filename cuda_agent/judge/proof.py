@@ -39,6 +39,8 @@ _TORCH = re.compile(
     r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZNK?8pybind11|"
     r"_ZNK?S?t?8pybind11|_ZNK?5torch8autograd|_ZN5torch6detail|_Z\d+THP|THP|_ZT[ISV])"
 )
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear"}
+_OTHER_DNN = re.compile(r"^cudnn(Softmax|Activation|Pooling|Reduce|OpTensor|BatchNorm|Norm|LRN|Dropout|RNN|MultiHead|CTC)")
 _PYTHON = re.compile(r"^_?Py(?!Import_|Run_|Eval_EvalCode|_CompileString)")
 
 
@@ -55,6 +57,21 @@ def forbidden_import(symbols: Iterable[str], system: Collection[str], *, headers
         known = operator or symbol in system or (headers and (_TORCH.match(symbol) or _PYTHON.match(symbol)))
         if not known or _DENIED.match(symbol):
             return f"kernels use {symbol}"
+    return ""
+
+
+def needless_library(symbols: Iterable[str], operators: Collection[str]) -> str:
+    """Which library kernels use though the problem has no such work, in words; an empty string if none.
+
+    cuBLAS is for matrix products and cuDNN for convolutions; `operators` are those that the reference calls.
+    """
+    products = any(name in PRODUCTS or "attention" in name for name in operators)
+    convolutions = any("conv" in name for name in operators)
+    for symbol in symbols:
+        if symbol.startswith("cublas") and not products and not convolutions:
+            return f"kernels use {symbol}, but the problem has no matrix product"
+        if symbol.startswith("cudnn") and (not convolutions or _OTHER_DNN.match(symbol)):
+            return f"kernels use {symbol}; cuDNN is for convolutions"
     return ""
 
 

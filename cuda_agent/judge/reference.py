@@ -6,11 +6,26 @@ Runs the problem's own, untrusted code in a sandbox of its own; the submission n
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import PLAIN, applied, has_floats
 from cuda_agent.judge.values import pack
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the names of operators that run."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the operator and run it."""
+        self.names.add(str(func.overloadpacket.__name__))
+        return func(*args, **(kwargs or {}))
 
 
 class Reference:
@@ -19,6 +34,7 @@ class Reference:
     def __init__(self, problem: LoadedProblem) -> None:
         """Hold a loaded problem."""
         self.problem = problem
+        self.operators: list[str] = []
 
     def exam(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Draw weights under each of `weights` and answer sets of inputs: `shared` ones dealt out among the draws, `last` ones.
@@ -33,7 +49,16 @@ class Reference:
             weights = weights[:1]
         shares = [shared[number :: len(weights)] for number in range(len(weights))]
         shares[-1] += payload["last"]
-        return {"parts": [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]}
+        parts = [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]
+        return {"parts": parts, "operators": self._operators(weights[0])}
+
+    def _operators(self, weights: int) -> list[str]:
+        """Names of torch's operators in a call, found once."""
+        if not self.operators:
+            with torch.no_grad(), Recorder() as recorder:
+                self.problem.model(weights)(*self.problem.inputs(weights))
+            self.operators = sorted(recorder.names)
+        return self.operators
 
     def _part(self, weights: int, questions: list[tuple[int, str]]) -> dict[str, Any]:
         model = self.problem.model(weights)

@@ -65,8 +65,10 @@ async def verdicts() -> dict[str, Verdict]:
 
 @every("exploits")
 async def test_cheat_earns_nothing(entry: Entry, verdicts: dict[str, Verdict]) -> None:
+    """A cheat that has to do the work after all is an honest, slow submission: `correct` must then be among its statuses."""
     verdict = verdicts[entry.name]
-    assert verdict.reward == -1.0 and verdict.status in entry.statuses, (verdict.status, verdict.kind, verdict.message)
+    assert verdict.status in entry.statuses, (verdict.status, verdict.kind, verdict.message)
+    assert verdict.reward == (1.0 if verdict.status == "correct" else -1.0), verdict.message
 
 
 @every("honest")

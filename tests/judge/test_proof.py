@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuda_agent.judge.proof import forbidden_import, idle_kernels
+from cuda_agent.judge.proof import forbidden_import, idle_kernels, needless_library
 
 SYSTEM = {"expf", "GOMP_parallel", "memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "__cxa_throw"}
 SYSTEM |= {"dlsym", "mprotect", "system", "fopen"}
@@ -48,3 +48,18 @@ def test_python_is_for_bindings_with_headers_only() -> None:
 )
 def test_share_of_the_kernels(total: int, inside: int, calls: int, idle: bool) -> None:
     assert bool(idle_kernels(total, inside, calls)) is idle
+
+
+@pytest.mark.parametrize(
+    ("symbol", "operators", "allowed"),
+    [
+        ("cublasSgemm_v2", {"addmm", "gelu"}, True),
+        ("cublasSgemm_v2", {"sum"}, False),
+        ("cudnnConvolutionForward", {"convolution"}, True),
+        ("cudnnConvolutionForward", {"mm"}, False),
+        ("cudnnSoftmaxForward", {"convolution", "_softmax"}, False),
+        ("cudaLaunchKernel", {"sum"}, True),
+    ],
+)
+def test_libraries_serve_their_own_kind_of_problem(symbol: str, operators: set[str], allowed: bool) -> None:
+    assert bool(needless_library([symbol], operators)) is not allowed

@@ -16,6 +16,7 @@
 
 #ifdef WITH_CUDA
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 #define EXTENSION cuda_extension
 #else
 #define EXTENSION cpu_extension
@@ -64,6 +65,14 @@ struct Inside {
     if (--depth == 0) state.inside_ns = state.inside_ns + now_ns() - start;
   }
 };
+
+// A kernel that could not be launched leaves its output as it was, and says so only if it is asked.
+void check_launches() {
+#ifdef WITH_CUDA
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(std::string("kernel launch failed: ") + cudaGetErrorString(error));
+#endif
+}
 
 int light_type(c10::ScalarType type) {
   switch (type) {
@@ -126,7 +135,10 @@ PyObject* invoke(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
       convert(entry->signature[i], arguments[i], values[i], std::string(entry->name) + ": argument " + std::to_string(i));
     }
     Inside inside;
-    if (!state.ghost) entry->call(values);
+    if (!state.ghost) {
+      entry->call(values);
+      check_launches();
+    }
   } catch (pybind11::error_already_set& error) {
     error.restore();
     return nullptr;
@@ -150,7 +162,16 @@ PyObject* forward(PyObject* self, PyObject* const* arguments, Py_ssize_t count, 
     return nullptr;
   }
   Inside inside;
-  return PyObject_Vectorcall(self, arguments, static_cast<size_t>(count), names);
+  PyObject* result = PyObject_Vectorcall(self, arguments, static_cast<size_t>(count), names);
+  if (result == nullptr) return nullptr;
+  try {
+    check_launches();
+  } catch (const std::exception& error) {
+    Py_DECREF(result);
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+  return result;
 }
 
 void account(pybind11::module& module) {
