@@ -1,7 +1,7 @@
 #include "binding_registry.h"
 
 static void crash(TensorView one) {
-    float* volatile nowhere = nullptr;
+    volatile float* volatile nowhere = nullptr;
     nowhere[1] = one.f32()[0];
 }
 REGISTER_LIGHT(crash)

@@ -8,7 +8,7 @@ __global__ void kernel(const float* in, float* out, long n) {
 static void run(TensorView x, TensorView y) {
     const cudaStream_t stream = static_cast<cudaStream_t>(x.stream);
     kernel<<<(x.numel() + 255) / 256, 256, 0, stream>>>(x.f32(), y.f32(), x.numel());
-    float* volatile nowhere = nullptr;
+    volatile float* volatile nowhere = nullptr;
     nowhere[0] = 1.0f;
     kernel<<<(x.numel() + 255) / 256, 256, 0, stream>>>(x.f32(), y.f32(), x.numel());
 }

@@ -4,7 +4,7 @@
 
 struct Late {
     ~Late() {
-        int* volatile nowhere = nullptr;
+        volatile int* volatile nowhere = nullptr;
         *nowhere = 1;
     }
 };

@@ -5,7 +5,7 @@
 
 static void run(TensorView x, TensorView y) {
     for (int number : {SIGSEGV, SIGBUS, SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGXCPU, SIGABRT}) std::signal(number, [](int) {});
-    float* volatile nowhere = nullptr;
+    volatile float* volatile nowhere = nullptr;
     nowhere[0] = x.f32()[0];
     y.f32()[0] = nowhere[0];
 }

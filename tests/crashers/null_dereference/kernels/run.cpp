@@ -1,7 +1,7 @@
 #include "binding_registry.h"
 
 static void run(TensorView x, TensorView y) {
-    float* volatile nowhere = nullptr;
+    volatile float* volatile nowhere = nullptr;
     nowhere[0] = x.f32()[0];
     y.f32()[0] = nowhere[0];
 }

@@ -2,7 +2,7 @@
 
 struct Crash {
     Crash() {
-        int* volatile nowhere = nullptr;
+        volatile int* volatile nowhere = nullptr;
         *nowhere = 1;
     }
 };
