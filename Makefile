@@ -8,10 +8,10 @@ FILE ?= infra/campaigns/quickstart.yaml
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check dashboard clean
+.PHONY: help setup quickstart test check bench bench-timing dashboard clean
 
 help: ## list the commands
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## prepare .venv with everything in it and compile the judge's glue, once
 	@$(BIN)/cuda-agent setup
@@ -37,6 +37,12 @@ check: $(STAMP) ## lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: setup ## submissions judged an hour, by style (ARGS="--backend cuda" on a GPU)
+	$(BIN)/python -m tests.bench.judge_speed $(ARGS)
+
+bench-timing: setup ## how exact the judge's times are (ARGS='--runs 20' for a quick look)
+	$(BIN)/python -m tests.bench.judge_timing $(ARGS)
 
 dashboard: setup ## start the services and print the dashboard's address
 	$(BIN)/cuda-agent dashboard $(ARGS)

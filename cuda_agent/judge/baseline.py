@@ -3,6 +3,8 @@
 Runs in a sandboxed child that knows nothing of any submission and stays alive per problem; `open_baseline` is its entry.
 """
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +20,37 @@ WARMING = 3
 
 
 class Baseline:
-    """Both baselines of one problem."""
+    """Both baselines of one problem, once `prepare` was called."""
 
-    def __init__(self, problem: LoadedProblem, seed: int, arguments: list[list[Any]], *, cached: bool) -> None:
-        """Draw weights under `seed`, compile, and warm both up on the sets of inputs in `arguments`."""
-        model = problem.model(seed)
-        warming = [number % len(arguments) for number in range(WARMING)]
-        self.watches = {"eager": Stopwatch(problem.device, model, arguments)}
-        self.watches["eager"].batch(warming)
-        self.error, self.cached = "", cached
+    def __init__(self, payload: dict[str, Any]) -> None:
+        """Keep what `open_baseline` was given; import what compiling needs, which uses no device."""
+        importlib.import_module("torch._inductor.compile_fx")
+        self.payload = payload
+        self.watches: dict[str, Stopwatch] = {}
+
+    def prepare(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Draw weights, compile, and warm both up: how it went, and the newly compiled code in `files`."""
+        mine = self.payload
+        cached = bool(mine["bundle"]) and inductor.restore(Path(mine["bundle"]))
+        device = child_device(mine)
+        arguments, _ = device.inputs(Layout.read(mine["layout"]), mine["block"], "")
+        model = LoadedProblem(mine["code"], device).model(mine["seed"])
+        error = self._warm(Stopwatch(device, model, arguments), lambda: Stopwatch(device, torch.compile(model), arguments))
+        files = {} if cached else inductor.collect()
+        return {"compiles": not error, "compile_error": error[:2_000], "cached": cached, "files": files}
+
+    def _warm(self, eager: Stopwatch, compiling: Callable[[], Stopwatch]) -> str:
+        """Call both; why torch.compile cannot take the problem, if so."""
+        sets = [number % len(eager.arguments) for number in range(WARMING)]
+        eager.batch(sets)
+        self.watches["eager"] = eager
         try:
-            compiled = Stopwatch(problem.device, torch.compile(model), arguments)
-            compiled.batch(warming)
-            self.watches["compile"] = compiled
+            compiled = compiling()
+            compiled.batch(sets)
         except Exception as error:  # the boundary: whatever torch.compile raises means that there is no such baseline
-            self.error = f"{type(error).__name__}: {error}"
-
-    def facts(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """How preparing went, and the newly compiled code in `files`."""
-        files = {} if self.cached else inductor.collect()
-        return {"compiles": not self.error, "compile_error": self.error[:2_000], "cached": self.cached, "files": files}
+            return f"{type(error).__name__}: {error}"
+        self.watches["compile"] = compiled
+        return ""
 
     def batch(self, payload: dict[str, Any]) -> list[Any]:
         """Time a call of `which` on each of `sets`; of the form of a candidate's answer."""
@@ -50,7 +63,4 @@ def open_baseline(payload: dict[str, Any]) -> Baseline:
     `code`, `seed`, `bundle` (path of compiled code, or empty); `backend`, `threads`, `tf32`; `layout` and `block` of the ring.
     """
     inductor.use_private_folder()
-    cached = bool(payload["bundle"]) and inductor.restore(Path(payload["bundle"]))
-    device = child_device(payload)
-    arguments, _ = device.inputs(Layout.read(payload["layout"]), payload["block"], "")
-    return Baseline(LoadedProblem(payload["code"], device), payload["seed"], arguments, cached=cached)
+    return Baseline(payload)

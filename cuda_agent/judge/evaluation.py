@@ -47,6 +47,14 @@ class Bench:
     environment: Mapping[str, Any]
     clock: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "judge-clock"))
 
+    def gpu_lease(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Held while a child uses the GPU; nothing on backend cpu, where `core_lease` covers it."""
+        return self.lease.shared() if self.device.is_gpu else contextlib.nullcontext()
+
+    def core_lease(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Held while the processor is busy, where that is the device; nothing on backend cuda: builds go on while it measures."""
+        return contextlib.nullcontext() if self.device.is_gpu else self.lease.shared()
+
 
 @dataclass
 class Phases:
@@ -125,37 +133,51 @@ class Evaluation:
     # --- stages ---------------------------------------------------------------------------------------------------------
 
     def _check_files(self) -> None:
-        if "model_new.py" not in self.submission.files:
-            raise Rejected("load_error", "missing_file", "model_new.py is missing")
         fault = self.submission.fault(self.bench.config.backend)
         if fault:
             raise Rejected("hack", "illegal_file", fault)
+        if "model_new.py" not in self.submission.files:
+            raise Rejected("load_error", "missing_file", "model_new.py is missing")
         if not any(name.startswith("kernels/") for name in self.submission.files):
             raise Rejected("hack", "no_custom_kernel", "kernels/ is empty; the work must be done by kernels of your own")
 
     async def _run(self) -> None:
+        bench = self.bench
         async with contextlib.AsyncExitStack() as stack:
-            async with self._leased(self.bench.lease.shared):
+            async with self._leased(bench.core_lease):
                 exam, built = await self._prepare()
-                ring = await self._ring(exam)
-                stack.callback(ring.close)
-                candidate = await self._open(built, ring)
-                stack.push_async_callback(candidate.close)
-                examination = Examination(candidate, ring, self.host, self.bench.config)
-                last = await self._verify(examination, exam)
-                if not self.timed:
-                    await self._prove(examination, last, exam.spare)
-                    return
+                opening = self._opening(exam)
+                async with self._leased(bench.gpu_lease):
+                    ring = await self._ring(exam)
+                    stack.callback(ring.close)
+                    candidate = await self._open(built, ring)
+                    stack.push_async_callback(candidate.close)
+                    examination = Examination(candidate, ring, self.host, bench.config)
+                    last = await self._verify(examination, exam)
+                    if not self.timed:
+                        await self._prove(examination, last, exam.spare)
+                        return
                 with self.phases.timed("load"):
-                    opponent = await self.host.opponent([case.inputs for case in exam.checks], MAX_BATCH)
+                    opponent = await (asyncio.shield(opening) if opening else self._opponent(exam))
                 self.compile_error = opponent.facts.compile_error
-            async with self.host.timing, self._leased(self.bench.lease.exclusive):
+            async with self.host.timing, self._leased(bench.lease.exclusive):
                 with self.phases.timed("time"):
                     self.times = await self._measure(examination, opponent, exam)
-            async with self._leased(self.bench.lease.shared):
+            async with self._leased(bench.lease.shared):
                 with self.phases.timed("verify"):
                     await self._check_times(self.times, examination)
                 await self._prove(examination, last, exam.spare)
+
+    def _opening(self, exam: Exam) -> asyncio.Future[Opponent] | None:
+        """On a GPU: open the baselines beside the verification; they stay open for the next one, even if this one fails."""
+        if not self.timed or not self.bench.device.is_gpu:
+            return None
+        opening = asyncio.ensure_future(self._opponent(exam))
+        opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return opening
+
+    async def _opponent(self, exam: Exam) -> Opponent:
+        return await self.host.opponent([case.inputs for case in exam.checks], MAX_BATCH)
 
     @contextlib.asynccontextmanager
     async def _leased(self, lease: Callable[[], contextlib.AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:

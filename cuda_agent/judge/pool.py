@@ -219,7 +219,7 @@ class JudgePool:
     def _host(self, digest: str, code: str) -> ProblemHost:
         bench = self._running()
         if digest not in self._hosts:
-            self._hosts[digest] = ProblemHost(bench.server, code, bench.device, self._root)
+            self._hosts[digest] = ProblemHost(bench.server, code, bench.device, bench.gpu_lease, self._root)
         self._hosts.move_to_end(digest)
         host = self._hosts[digest]
         host.users += 1

@@ -4,8 +4,9 @@ Whatever the problem's code does wrong is `ProblemInvalid`; a host that cannot k
 """
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from cuda_agent.judge.baseline_facts import BaselineFacts
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.stress import PLAIN
-from cuda_agent.judge.values import Packed
+from cuda_agent.judge.values import Packed, brought
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
 
@@ -24,6 +25,7 @@ OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 ANSWER_BYTES = 2**32
 
+Leased = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 Question = tuple[int, str]  # the seed of inputs, and a variant of them
 
 
@@ -72,9 +74,9 @@ class Opponent:
 class ProblemHost:
     """Both children of one problem, asked by one caller at a time."""
 
-    def __init__(self, server: ForkServer, code: str, device: Device, inductor_root: Path) -> None:
-        """Start nothing yet."""
-        self._server, self.code, self._device = server, code, device
+    def __init__(self, server: ForkServer, code: str, device: Device, lease: Leased, inductor_root: Path) -> None:
+        """Start nothing yet; `lease` is held, besides the caller's, while a child uses the device."""
+        self._server, self.code, self._device, self._lease = server, code, device, lease
         self._limits = device.limits(OPEN_SECONDS, ANSWER_BYTES)
         self._root = inductor_root
         self.sha256 = hashlib.sha256(code.encode()).hexdigest()
@@ -93,9 +95,13 @@ class ProblemHost:
             ProblemInvalid: the problem fails, or cannot tell right answers from trivial ones.
         """
         questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
-        answer = await self._ask_reference("exam", {"weights": list(weights), **questions})
+        async with self._asking:
+            answer = await self._ask_reference("exam", {"weights": list(weights), **questions})
+            try:
+                parts = await asyncio.to_thread(self._parts, answer)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ProblemInvalid("the reference answered with nonsense") from error
         try:
-            parts = [_part(part) for part in answer["parts"]]
             self.operators = self.operators or frozenset(map(str, answer["operators"]))
             await self._calibrate(parts)
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -105,13 +111,12 @@ class ProblemHost:
         return parts
 
     async def exact(self, case: Case) -> Packed | None:
-        """A case's expected output in float64; None where the problem cannot run in it.
+        """A case's expected output in float64; None where the problem cannot run in it. The caller holds the device's lease.
 
         Raises:
             ProblemInvalid: the problem fails.
         """
-        exact: Packed | None = await self._ask_reference("exact", case.drawn)
-        return exact
+        return await self._answer("exact", case, contextlib.nullcontext)
 
     async def opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         """The baselines, opened on first use with a ring of at least `sets` sets like `inputs`; hold `timing` to use them.
@@ -143,30 +148,52 @@ class ProblemHost:
         plain = [case for case in parts[0].cases if case.variant == PLAIN]
         if self._fault is not None or len(plain) < 2:
             return
-        rounded = await self._ask_reference("rounded", plain[0].drawn)
+        rounded = await self._answer("rounded", plain[0], self._lease)
         inputs, outputs = [case.inputs for case in plain], [case.output for case in plain]
         self._fault = await asyncio.to_thread(calibrate.fault, inputs, outputs, rounded)
 
-    async def _ask_reference(self, method: str, question: dict[str, Any]) -> Any:
+    async def _answer(self, method: str, case: Case, lease: Leased) -> Packed | None:
+        """The answer to a case in another precision, if the problem has one."""
+        async with self._asking:
+            answer = await self._ask_reference(method, case.drawn, lease)
+            try:
+                return None if answer is None else await asyncio.to_thread(self._brought, answer)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ProblemInvalid("the reference answered with nonsense") from error
+
+    async def _ask_reference(self, method: str, question: dict[str, Any], lease: Leased | None = None) -> Any:
+        """One call of the reference child, whose answer's tensors are to be brought before the next; hold `_asking`."""
         try:
-            async with self._asking:
-                if self._reference is None or not self._reference.alive:
-                    payload = {"code": self.code, **self._device.settings}
-                    target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
-                    self._reference = await self._server.open(target, payload, self._limits, binds)
-            return await self._reference.call(method, question, ANSWER_SECONDS)
+            if self._reference is None or not self._reference.alive:
+                payload = {"code": self.code, **self._device.settings}
+                target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
+                self._reference = await self._server.open(target, payload, self._limits, binds)
+            async with (lease or self._lease)():
+                return await self._reference.call(method, question, ANSWER_SECONDS)
         except ChildFailed as failure:
             raise _fault(failure) from failure
 
+    def _brought(self, packed: Packed) -> Packed:
+        assert self._reference is not None
+        try:
+            return brought(packed, self._reference.peek_into)
+        except ChildFailed as failure:
+            raise _fault(failure) from failure
+
+    def _parts(self, answer: Any) -> list[Part]:
+        return [_part(part, self._brought) for part in answer["parts"]]
+
     async def _open_opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         bundle = inductor.bundle_path(self._root, self.sha256)
-        ring = await asyncio.to_thread(self._device.ring, inputs, sets)
+        async with self._lease():
+            ring = await asyncio.to_thread(self._device.ring, inputs, sets)
         payload = {"code": self.code, "seed": 1, "bundle": str(bundle) if bundle.exists() else "", **self._device.settings}
         payload |= {"layout": ring.layout.text, "block": ring.memory.size}
         target, binds = "cuda_agent.judge.baseline:open_baseline", (Bind.of(self._root), *self._device.binds)
         try:
             child = await self._server.open(target, payload, self._limits, binds, shared=ring.memory.descriptor)
-            answer = await child.call("facts", {}, ANSWER_SECONDS)
+            async with self._lease():
+                answer = await child.call("prepare", {}, OPEN_SECONDS)
         except BaseException as failure:
             ring.close()
             raise (_fault(failure) if isinstance(failure, ChildFailed) else failure) from failure
@@ -176,13 +203,15 @@ class ProblemHost:
         return Opponent(child, ring, facts)
 
 
-def _part(data: dict[str, Any]) -> Part:
+def _part(data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Part:
     weights = int(data["weights"])
-    cases = tuple(
-        Case(weights, int(c["seed"]), str(c["variant"]), c["inputs"], c["output"], bool(c["mutates"]), bool(c["aliases"]))
-        for c in data["cases"]
-    )
-    return Part(data["init"], data["state"], cases)
+    cases = tuple(_case(weights, case, bring) for case in data["cases"])
+    return Part(bring(data["init"]), bring(data["state"]), cases)
+
+
+def _case(weights: int, data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Case:
+    told = (int(data["seed"]), str(data["variant"]), bring(data["inputs"]), bring(data["output"]))
+    return Case(weights, *told, bool(data["mutates"]), bool(data["aliases"]))
 
 
 def _fault(failure: ChildFailed) -> Exception:

@@ -17,8 +17,8 @@ CREATION = (
 )
 VIEWS = (
     "view view_as _unsafe_view reshape _reshape_alias as_strided alias detach t transpose permute select slice "
-    "expand expand_as unsqueeze squeeze split split_with_sizes unsafe_split unbind chunk narrow flatten unflatten movedim "
-    "swapaxes numpy_T mT view_as_real view_as_complex real imag unfold diagonal"
+    "expand expand_as unsqueeze squeeze split split_with_sizes unsafe_split tensor_split hsplit vsplit dsplit unbind chunk "
+    "narrow flatten unflatten movedim swapaxes numpy_T mT view_as_real view_as_complex real imag unfold diagonal"
 )
 COPIES = "contiguous clone copy_ to resolve_conj resolve_neg"  # `to` itself copies through _to_copy, which is not here
 ALLOWED_OPERATORS = frozenset(f"{CREATION} {VIEWS} {COPIES}".split())
@@ -36,7 +36,7 @@ _DENIED = re.compile(
 )
 # Of torch, C++ objects that bindings with its headers are made of; operators are asked by name, everything else is not taken.
 _TORCH = re.compile(
-    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZNK?8pybind11|"
+    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZN2at8internal|_ZN2at14get_thread_num|_ZN2at15get_num_threads|_ZN2at18in_parallel_region|_ZNK?8pybind11|"
     r"_ZNK?S?t?8pybind11|_ZNK?5torch8autograd|_ZN5torch6detail|_Z\d+THP|THP|_ZT[ISV])"
 )
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear"}

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import PLAIN, applied, has_floats
-from cuda_agent.judge.values import pack
+from cuda_agent.judge.values import held, pack
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -35,6 +35,7 @@ class Reference:
         """Hold a loaded problem."""
         self.problem = problem
         self.operators: list[str] = []
+        self.kept: list[Any] = []
 
     def exam(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Draw weights under each of `weights` and answer sets of inputs: `shared` ones dealt out among the draws, `last` ones.
@@ -42,8 +43,9 @@ class Reference:
         Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
         cases: seed, variant, inputs, output, whether the reference changes its inputs or answers with their memory.
-        Variants whose answer is not finite are left out.
+        Variants whose answer is not finite are left out. Tensors stay in this process until the next call (`values.held`).
         """
+        self.kept = []
         weights, shared = list(payload["weights"]), list(payload["shared"])
         if not self.problem.model(weights[0]).state_dict():
             weights = weights[:1]
@@ -64,7 +66,7 @@ class Reference:
         model = self.problem.model(weights)
         with torch.no_grad():
             cases = [case for seed, variant in questions if (case := self._case(model, seed, variant)) is not None]
-        init, state = pack(self.problem.init_inputs(weights)), pack(dict(model.state_dict()))
+        init, state = self._held(self.problem.init_inputs(weights)), self._held(dict(model.state_dict()))
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
@@ -81,14 +83,18 @@ class Reference:
         if variant != PLAIN and not _finite(output):
             return None
         facts = {"mutates": not same(given, inputs), "aliases": bool(_storages(output) & _storages(given))}
-        return {"seed": seed, "variant": variant, "inputs": pack(inputs), "output": pack(output), **facts}
+        return {"seed": seed, "variant": variant, "inputs": self._held(inputs), "output": self._held(output), **facts}
+
+    def _held(self, value: Any) -> Any:
+        return held(pack(value), self.kept)
 
     def exact(self, payload: dict[str, Any]) -> Any:
         """The output in float64 for the weights and inputs of a case, or None."""
         model, inputs = self.problem.model(payload["weights"]), self._inputs(payload["seed"], payload["variant"])
         try:
             with torch.no_grad():
-                return pack(_to(model.double()(*_to(inputs, torch.float64)), torch.float64))
+                self.kept = []
+                return self._held(_to(model.double()(*_to(inputs, torch.float64)), torch.float64))
         except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
             return None
 
@@ -100,7 +106,8 @@ class Reference:
                 for tensor in model.state_dict().values():
                     if tensor.is_floating_point():
                         tensor.copy_(tensor.half())
-                return pack(model(*_to(_to(inputs, torch.float16), torch.float32)))
+                self.kept = []
+                return self._held(model(*_to(_to(inputs, torch.float16), torch.float32)))
         except Exception:  # the boundary: a problem that cannot run so has no such shortcut
             return None
 

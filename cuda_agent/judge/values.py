@@ -6,12 +6,14 @@ Strides count elements and are those of the original tensor: the array itself is
 bits. Anything else cannot be compared and raises TypeError.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 Packed = list[Any]
+MOST_BYTES = 8 * 2**30  # of one tensor
 
 
 def pack(value: Any) -> Packed:
@@ -63,6 +65,33 @@ def with_leaves(packed: Packed, replaced: Iterator[Packed]) -> Packed:
     if kind == "dict":
         return ["dict", [[key, with_leaves(item, replaced)] for key, item in packed[1]]]
     return packed
+
+
+def held(packed: Packed, keep: list[Any]) -> Packed:
+    """In a child: the same with addresses in place of arrays, whose memory `keep` holds from now on; see `brought`."""
+    tensors = list(leaves(packed))
+    keep += [leaf[3] for leaf in tensors]
+    return with_leaves(packed, ([*leaf[:3], [leaf[3].ctypes.data, leaf[3].nbytes], leaf[4]] for leaf in tensors))
+
+
+def brought(packed: Packed, read: Callable[[int, "np.ndarray[Any, Any]"], None]) -> Packed:
+    """In the judge: what `held` left in the child, read into arrays of this process.
+
+    Raises:
+        ValueError, TypeError: it was not made by `held`.
+    """
+    return with_leaves(packed, (_brought(leaf, read) for leaf in leaves(packed)))
+
+
+def _brought(leaf: Packed, read: Callable[[int, "np.ndarray[Any, Any]"], None]) -> Packed:
+    _, dtype, shape, (address, size), strides = leaf
+    kind = storage_type(dtype)
+    if math.prod(shape) * kind.itemsize != size or size > MOST_BYTES or len(strides) != len(shape):
+        raise ValueError("a tensor does not fill its memory")
+    array = np.empty(shape, kind)
+    if size:
+        read(int(address), array.reshape(-1).view(np.uint8))
+    return ["tensor", dtype, shape, array, strides]
 
 
 def storage_type(dtype: str) -> "np.dtype[Any]":

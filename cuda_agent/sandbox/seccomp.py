@@ -37,6 +37,9 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "finit_module": (313, 273),
     "personality": (135, 92),
     "socket": (41, 198),
+    # memory that no limit of the process counts
+    "memfd_create": (319, 279),
+    "shmget": (29, 194),
     # the view of the file system, and namespaces
     "mount": (165, 40),
     "umount2": (166, 39),
