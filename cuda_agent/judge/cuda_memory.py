@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from cuda_agent.errors import DeviceError
-from cuda_agent.judge.memory import BYTES, TYPES
+from cuda_agent.judge.memory import Mix, kernel_arguments
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 from cuda_agent.sandbox.shared import Bytes
-
-WIDTHS = (4, 8, 2, 2)  # bytes of the types of native/refresh.cu
 
 
 class Mapping:
@@ -112,18 +110,23 @@ class DeviceMemory:
             _must(_driver().cuMemcpyHtoD(address, np.ascontiguousarray(values), values.size))
         return address
 
-    def renew(self, offset: int, kept: int, size: int, dtype: str, shift: int, factor: float) -> None:
+    def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
         """Write fresh values; done when it returns, so that nothing of it is in a child's way."""
         if not size:
             return
         use_device()
-        kind = TYPES.get(dtype, BYTES)
-        count = size if kind == BYTES else size // WIDTHS[kind]
-        values = (self._mapping.address + offset, kept, count, 0 if kind == BYTES else shift, kind, factor)
-        types = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_double)
+        kind, count, first, second = kernel_arguments(mix, size, dtype)
+        values = (self._mapping.address + offset, mix.one, mix.other, count, first, second, kind, mix.share)
+        types = (*[ctypes.c_void_p] * 3, *[ctypes.c_long] * 3, ctypes.c_int, ctypes.c_double)
         blocks = min(4_096, -(-count // 256))
         _must(_driver().cuLaunchKernel(_kernel(self._module), blocks, 1, 1, 256, 1, 1, 0, 0, (values, types), 0))
         _must(_driver().cuCtxSynchronize())
+
+    def taken(self, offset: int, size: int) -> Bytes:
+        """A copy of the bytes there."""
+        found = np.empty(size, np.uint8)
+        self._download(offset, found)
+        return found
 
     def read(self, child: Child, address: int, buffer: memoryview) -> None:
         """Read the child's memory through the judge's own mapping."""

@@ -20,19 +20,17 @@ from cuda_agent.judge import proof
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.examination import Examination, Instance
+from cuda_agent.judge.examination import Examination, Instance, same_inputs
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.stress import PLAIN, VARIANTS
 from cuda_agent.judge.timing import MAX_BATCH, BaselineLost, Runner, Times, measure
+from cuda_agent.judge.values import Packed
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
-
-CHECKS = 6  # cases with known answers among the timed calls
-DISTRACTING = "signs"  # one of them is a variant, so that timed inputs are drawn as verified ones are
 
 
 @dataclass
@@ -74,13 +72,17 @@ class Phases:
 
 @dataclass(frozen=True)
 class Exam:
-    """The questions of one evaluation: draws of weights with cases to verify; under the last draw, `checks` are mixed into
-    the timed calls, and `spare` is asked last, with the kernels disabled.
+    """The questions of one evaluation: draws of weights with cases to verify; `spare`, under the last draw, is asked at the
+    end, with the kernels disabled.
     """
 
     parts: tuple[Part, ...]
-    checks: tuple[Case, ...]
     spare: Case
+
+    @property
+    def sources(self) -> list[Packed]:
+        """Inputs as the problem draws them."""
+        return [case.inputs for part in self.parts for case in part.cases if case.variant == PLAIN]
 
 
 class Evaluation:
@@ -165,7 +167,7 @@ class Evaluation:
                     self.times = await self._measure(examination, opponent, exam)
             async with self._leased(bench.lease.shared):
                 with self.phases.timed("verify"):
-                    await self._check_times(self.times, examination)
+                    await self._check_times(self.times, examination, exam.spare.weights)
                 await self._prove(examination, last, exam.spare)
 
     def _opening(self, exam: Exam) -> asyncio.Future[Opponent] | None:
@@ -177,7 +179,7 @@ class Evaluation:
         return opening
 
     async def _opponent(self, exam: Exam) -> Opponent:
-        return await self.host.opponent([case.inputs for case in exam.checks], MAX_BATCH)
+        return await self.host.opponent(exam.sources, MAX_BATCH)
 
     @contextlib.asynccontextmanager
     async def _leased(self, lease: Callable[[], contextlib.AbstractAsyncContextManager[None]]) -> AsyncIterator[None]:
@@ -205,17 +207,14 @@ class Evaluation:
         weights, count = [chance.randrange(2**31), chance.randrange(2**31)], self.bench.config.inputs
         shared = [(chance.randrange(2**31), PLAIN) for _ in range(count)]
         shared += [(chance.randrange(2**31), variant) for variant in VARIANTS]
-        kept = [(chance.randrange(2**31), PLAIN) for _ in range(CHECKS)] + [(chance.randrange(2**31), DISTRACTING)]
-        parts = await self.host.exam(weights[: min(2, count)], shared, kept)
-        last, seeds = parts[-1], {seed for seed, _ in kept}
-        spare, *checks = [case for case in last.cases if case.seed in seeds]
-        random.Random(self.seed + 1).shuffle(checks)
-        verified = tuple(case for case in last.cases if case.seed not in seeds)
-        return Exam((*parts[:-1], replace(last, cases=verified)), tuple(checks), spare)
+        spare = (chance.randrange(2**31), PLAIN)
+        parts = await self.host.exam(weights[: min(2, count)], shared, [spare])
+        last = parts[-1]
+        return Exam((*parts[:-1], replace(last, cases=last.cases[:-1])), last.cases[-1])
 
     async def _ring(self, exam: Exam) -> Ring:
-        sources, state = [case.inputs for case in exam.checks], exam.parts[-1].state
-        return await asyncio.to_thread(self.bench.device.ring, sources, MAX_BATCH, exam.spare.output, state)
+        spare, state = exam.spare, exam.parts[-1].state
+        return await asyncio.to_thread(self.bench.device.ring, exam.sources, MAX_BATCH, spare.output, state)
 
     async def _open(self, built: Built, ring: Ring) -> Child:
         config, device = self.bench.config, self.bench.device
@@ -244,12 +243,12 @@ class Evaluation:
     async def _measure(self, examination: Examination, opponent: Opponent, exam: Exam) -> Times:
         """Run the timing in the clock thread; when cancelled, end the candidate first and wait for the thread."""
         inside = examination.inside_ns
-        candidate = Runner(examination.child, examination.ring, examination.form, inside)
+        candidate = Runner(examination.child, examination.ring, examination.form, exam.spare.output, inside)
         baseline = Runner(opponent.child, opponent.ring)
         loop = asyncio.get_running_loop()
 
         def work() -> Times:
-            return measure(candidate, baseline, exam.checks, compiles=opponent.facts.compiles, config=self.bench.config)
+            return measure(candidate, baseline, compiles=opponent.facts.compiles, config=self.bench.config)
 
         running = loop.run_in_executor(self.bench.clock, work)
         try:
@@ -264,13 +263,18 @@ class Evaluation:
             await asyncio.gather(running, return_exceptions=True)
             raise
 
-    async def _check_times(self, times: Times, examination: Examination) -> None:
-        for sample in times.samples:
-            if found := await examination.wrong(sample.case, sample.output):
-                raise Rejected("wrong_output", "while_timed", f"during timing, {found}")
+    async def _check_times(self, times: Times, examination: Examination, weights: int) -> None:
         if times.forged:
             missing = times.unaccounted_ns / 1e6
             raise Rejected("hack", "clock", f"the calls took {missing:.2f} ms longer than the process admits")
+        cases = await self.host.answers(weights, [sample.inputs for sample in times.samples])
+        for sample, case in zip(times.samples, cases, strict=True):
+            if found := await examination.wrong(case, sample.output):
+                raise Rejected("wrong_output", "while_timed", f"during timing, {found}")
+            if sample.aliased and not case.aliases:
+                raise Rejected("hack", "input_alias", "during timing, the output lies in an input's memory")
+            if not same_inputs(case.after, sample.after):
+                raise Rejected("hack", "input_mutated", "during timing, forward left its inputs as the model does not")
         if found := proof.idle_kernels(times.own_ns, times.inside_ns, times.calls):
             raise Rejected("hack", "no_custom_kernel", found)
 

@@ -10,13 +10,15 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Misplaced, Where, fetch, locate, snapshot
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.ring import Ring
-from cuda_agent.judge.values import Packed
+from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 NONSENSE = "the process answered with nonsense"
@@ -151,8 +153,9 @@ class Examination:
         except Misplaced as fault:
             raise Rejected("wrong_output", "form", str(fault)) from fault
         for number, case in enumerate(cases):
-            if not case.mutates and self.ring.changed(number, case.inputs):
-                raise Rejected("hack", "input_mutated", "forward changed its inputs")
+            if self.ring.changed(number, case.inputs if case.after is None else case.after):
+                how = "left its inputs as the model does not" if case.after is not None else "changed its inputs"
+                raise Rejected("hack", "input_mutated", f"forward {how}")
             if not case.aliases and any(place.overlaps(*self._block) for place in located[number]):
                 raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
         if _overlap(located):
@@ -179,6 +182,13 @@ class Examination:
             return await self.child.call(method, payload, self.config.run_seconds)
         except ChildFailed as failure:
             raise run_fault(failure) from failure
+
+
+def same_inputs(one: Packed | None, other: Packed | None) -> bool:
+    """Whether inputs after two calls are the same bit for bit; None stands for unchanged ones."""
+    if one is None or other is None:
+        return one is other
+    return all(np.array_equal(mine[3], theirs[3]) for mine, theirs in zip(leaves(one), leaves(other), strict=True))
 
 
 def _chunks(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:

@@ -7,7 +7,7 @@ out of the child's address space, wherever they lie there.
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,7 +15,18 @@ from cuda_agent.sandbox.forkserver import Child
 from cuda_agent.sandbox.shared import Bytes, SharedBlock
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}  # of native/refresh.cpp
+WIDTHS = (4, 8, 2, 2)  # bytes of each
 BYTES = 4
+
+
+class Mix(NamedTuple):
+    """Two kept sources, how far each is shifted, in elements, and the first one's share."""
+
+    one: Any
+    other: Any
+    first: int
+    second: int
+    share: float
 
 
 class Memory(Protocol):
@@ -34,11 +45,14 @@ class Memory(Protocol):
     def keep(self, values: Bytes) -> Any:
         """Bytes in a form that `renew` takes quickly."""
 
-    def renew(self, offset: int, kept: Any, size: int, dtype: str, shift: int, factor: float) -> None:
-        """Write what was kept there (`size` bytes), shifted by `shift` elements and scaled, past the caches.
+    def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
+        """Write a mix of what was kept there (`size` bytes), past the caches.
 
-        Other types than floating-point ones are written as they are.
+        Of other types than floating-point ones the first source is written as it is.
         """
+
+    def taken(self, offset: int, size: int) -> Bytes:
+        """A copy of the bytes there."""
 
     def read(self, child: Child, address: int, buffer: memoryview) -> None:
         """Fill a buffer from the child's memory at an address of the (frozen) child's.
@@ -78,13 +92,16 @@ class HostMemory:
         """The bytes themselves."""
         return values
 
-    def renew(self, offset: int, kept: Bytes, size: int, dtype: str, shift: int, factor: float) -> None:
+    def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
         """Write fresh values past the caches."""
-        kind = TYPES.get(dtype, BYTES)
-        width = np.dtype("u1" if kind == BYTES else "u2" if dtype == "bfloat16" else dtype).itemsize
         if size:
-            addresses = (self.view.ctypes.data + offset, kept.ctypes.data)
-            self._refresh(*addresses, size // width, 0 if kind == BYTES else shift, kind, factor)
+            kind, count, first, second = kernel_arguments(mix, size, dtype)
+            addresses = (self.view.ctypes.data + offset, mix.one.ctypes.data, mix.other.ctypes.data)
+            self._refresh(*addresses, count, first, second, kind, mix.share)
+
+    def taken(self, offset: int, size: int) -> Bytes:
+        """A copy of the bytes there."""
+        return self.view[offset : offset + size].copy()
 
     def read(self, child: Child, address: int, buffer: memoryview) -> None:
         """Read the child's memory without its help."""
@@ -95,9 +112,16 @@ class HostMemory:
         self._block.close()
 
 
+def kernel_arguments(mix: Mix, size: int, dtype: str) -> tuple[int, int, int, int]:
+    """Type, count and shifts as native/refresh takes them."""
+    kind = TYPES.get(dtype, BYTES)
+    return (kind, size, 0, 0) if kind == BYTES else (kind, size // WIDTHS[kind], mix.first, mix.second)
+
+
 @cache
 def _loaded(library: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
-    loaded.refresh.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_double]
+    pointers, numbers = [ctypes.c_void_p] * 3, [ctypes.c_long] * 3
+    loaded.refresh.argtypes = [*pointers, *numbers, ctypes.c_int, ctypes.c_double]
     loaded.refresh.restype = None
     return loaded

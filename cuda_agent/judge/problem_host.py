@@ -16,7 +16,7 @@ from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring
-from cuda_agent.judge.stress import PLAIN
+from cuda_agent.judge.stress import GIVEN, PLAIN
 from cuda_agent.judge.values import Packed, brought
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
@@ -35,8 +35,10 @@ class ProblemInvalid(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs with the expected output, packed, and how they were drawn; `mutates` and `aliases` tell whether
-    the reference writes to its inputs and answers with their memory.
+    """One set of inputs with the expected output, packed, and how they were drawn.
+
+    `after` are the inputs as the reference left them, where it changes them; `aliases` tells whether it answers with their
+    memory.
     """
 
     weights: int
@@ -44,13 +46,14 @@ class Case:
     variant: str
     inputs: Packed
     output: Packed
-    mutates: bool
+    after: Packed | None
     aliases: bool
 
     @property
-    def drawn(self) -> dict[str, Any]:
-        """How the reference child draws it again."""
-        return {"weights": self.weights, "seed": self.seed, "variant": self.variant}
+    def question(self) -> dict[str, Any]:
+        """How the reference child gets at the inputs again."""
+        given = {"inputs": self.inputs} if self.variant == GIVEN else {}
+        return {"weights": self.weights, "seed": self.seed, "variant": self.variant, **given}
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,20 @@ class ProblemHost:
             raise ProblemInvalid(self._fault)
         return parts
 
+    async def answers(self, weights: int, inputs: Sequence[Packed]) -> list[Case]:
+        """The reference's answers to given inputs. The caller holds the device's lease.
+
+        Raises:
+            ProblemInvalid: the problem fails.
+        """
+        async with self._asking:
+            question = {"weights": weights, "inputs": list(inputs)}
+            answer = await self._ask_reference("given", question, contextlib.nullcontext)
+            try:
+                return await asyncio.to_thread(lambda: [_case(weights, case, self._brought) for case in answer])
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ProblemInvalid("the reference answered with nonsense") from error
+
     async def exact(self, case: Case) -> Packed | None:
         """A case's expected output in float64; None where the problem cannot run in it. The caller holds the device's lease.
 
@@ -155,7 +172,7 @@ class ProblemHost:
     async def _answer(self, method: str, case: Case, lease: Leased) -> Packed | None:
         """The answer to a case in another precision, if the problem has one."""
         async with self._asking:
-            answer = await self._ask_reference(method, case.drawn, lease)
+            answer = await self._ask_reference(method, case.question, lease)
             try:
                 return None if answer is None else await asyncio.to_thread(self._brought, answer)
             except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -210,8 +227,9 @@ def _part(data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Part:
 
 
 def _case(weights: int, data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Case:
+    after = None if data["after"] is None else bring(data["after"])
     told = (int(data["seed"]), str(data["variant"]), bring(data["inputs"]), bring(data["output"]))
-    return Case(weights, *told, bool(data["mutates"]), bool(data["aliases"]))
+    return Case(weights, *told, after, bool(data["aliases"]))
 
 
 def _fault(failure: ChildFailed) -> Exception:

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
-from cuda_agent.judge.stress import PLAIN, applied, has_floats
-from cuda_agent.judge.values import held, pack
+from cuda_agent.judge.stress import GIVEN, PLAIN, applied, has_floats
+from cuda_agent.judge.values import held, pack, unpack
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ class Reference:
 
         Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
-        cases: seed, variant, inputs, output, whether the reference changes its inputs or answers with their memory.
+        cases: seed, variant, inputs, output, inputs after the call if they changed, whether it answers with their memory.
         Variants whose answer is not finite are left out. Tensors stay in this process until the next call (`values.held`).
         """
         self.kept = []
@@ -70,27 +70,41 @@ class Reference:
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
-        inputs = self._inputs(seed, variant)
+        inputs = self._inputs({"seed": seed, "variant": variant})
         if variant != PLAIN and not has_floats(inputs):
             return None
-        given = clone(inputs)
         try:
-            output = model(*given)
+            return self._answered(model, inputs, seed, variant)
         except Exception:
             if variant == PLAIN:
                 raise
             return None  # the boundary: a problem need not answer what it never draws itself
-        if variant != PLAIN and not _finite(output):
+
+    def _answered(self, model: torch.nn.Module, inputs: list[Any], seed: int, variant: str) -> dict[str, Any] | None:
+        given = clone(inputs)
+        output = model(*given)
+        if variant not in (PLAIN, GIVEN) and not _finite(output):
             return None
-        facts = {"mutates": not same(given, inputs), "aliases": bool(_storages(output) & _storages(given))}
-        return {"seed": seed, "variant": variant, "inputs": self._held(inputs), "output": self._held(output), **facts}
+        facts = {"seed": seed, "variant": variant, "aliases": bool(_storages(output) & _storages(given))}
+        facts["after"] = None if same(given, inputs) else self._held(given)
+        return {**facts, "inputs": self._held(inputs), "output": self._held(output)}
+
+    def given(self, payload: dict[str, Any]) -> list[Any]:
+        """Cases of each of `inputs` (packed) under a draw of weights."""
+        self.kept = []
+        model = self.problem.model(payload["weights"])
+        with torch.no_grad():
+            return [self._answered(model, self._unpacked(inputs), 0, GIVEN) for inputs in payload["inputs"]]
+
+    def _unpacked(self, inputs: Any) -> list[Any]:
+        return list(self.problem.device.moved(unpack(inputs)))
 
     def _held(self, value: Any) -> Any:
         return held(pack(value), self.kept)
 
     def exact(self, payload: dict[str, Any]) -> Any:
         """The output in float64 for the weights and inputs of a case, or None."""
-        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload["seed"], payload["variant"])
+        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload)
         try:
             with torch.no_grad():
                 self.kept = []
@@ -100,7 +114,7 @@ class Reference:
 
     def rounded(self, payload: dict[str, Any]) -> Any:
         """The output for a case from weights and inputs rounded to float16, or None: what a half-precision shortcut may give."""
-        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload["seed"], payload["variant"])
+        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload)
         try:
             with torch.no_grad():
                 for tensor in model.state_dict().values():
@@ -111,7 +125,10 @@ class Reference:
         except Exception:  # the boundary: a problem that cannot run so has no such shortcut
             return None
 
-    def _inputs(self, seed: int, variant: str) -> list[Any]:
+    def _inputs(self, question: dict[str, Any]) -> list[Any]:
+        seed, variant = question["seed"], question["variant"]
+        if variant == GIVEN:
+            return self._unpacked(question["inputs"])
         inputs: list[Any] = applied(variant, self.problem.inputs(seed), seed)
         return inputs
 

@@ -2,8 +2,8 @@
 
 The child's trusted part makes tensors over the block before any untrusted code runs; from then on a set's values change
 under them. After a use the judge can tell whether a set was written to, and fills it with values that never stood there
-before: floating-point tensors of a known set shifted by a random distance and scaled by a random factor, others (indices,
-masks) as drawn. A child that keeps answers instead of computing them is therefore wrong, and since a set is filled only
+before: floating-point tensors mixed from two drawn ones, each shifted by a random distance, others (indices, masks) as
+drawn. A child that keeps answers instead of computing them is therefore wrong, and since a set is filled only
 when its turn has come, there is nothing to look ahead at.
 """
 
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from cuda_agent.judge.memory import Memory
+from cuda_agent.judge.memory import Memory, Mix
 from cuda_agent.judge.values import Packed, leaves, storage_type, with_leaves
 from cuda_agent.sandbox.shared import Bytes
 
 ALIGNMENT, PAGE = 64, 4_096
-FACTORS = (0.75, 1.0)  # towards zero: what a problem draws from an interval stays in it
+SHARES = (0.25, 0.75)  # of one of two mixed sources: what a problem draws from an interval stays in it
 
 
 class Leaf(NamedTuple):
@@ -45,6 +45,11 @@ class Leaf(NamedTuple):
         begin = start + self.offset
         flat = block[begin : begin + self.size].view(kind)
         return np.lib.stride_tricks.as_strided(flat, self.shape, [stride * kind.itemsize for stride in self.strides])
+
+    def packed(self, run: Bytes) -> Packed:
+        """The tensor of these bytes."""
+        array = np.ascontiguousarray(self._replace(offset=0).over(run, 0))
+        return ["tensor", self.dtype, list(self.shape), array.reshape(self.shape), list(self.strides)]
 
     def run(self, array: "np.ndarray[Any, Any]") -> Bytes:
         """A contiguous array's bytes in the order of this tensor's memory."""
@@ -121,17 +126,37 @@ class Ring:
 
     def refresh(self, number: int) -> None:
         """Fill a set with values that did not stand there before."""
-        source = self._sources[self._chance.randrange(len(self._sources))]
-        for offset, kept, leaf in zip(self._offsets(number), source, self.layout.leaves, strict=True):
-            elements = leaf.size // storage_type(leaf.dtype).itemsize
-            shift = self._chance.randrange(1, elements) if elements > 1 else 0
-            self.memory.renew(offset, kept, leaf.size, leaf.dtype, shift, self._chance.uniform(*FACTORS))
+        one, other = (self._chance.choice(self._sources) for _ in range(2))
+        pairs = zip(self._offsets(number), one, other, self.layout.leaves, strict=True)
+        for offset, first, second, leaf in pairs:
+            elements = max(1, leaf.size // storage_type(leaf.dtype).itemsize)
+            shifts = (self._chance.randrange(elements), self._chance.randrange(elements))
+            self.memory.renew(offset, Mix(first, second, *shifts, self._chance.uniform(*SHARES)), leaf.size, leaf.dtype)
+
+    def taken(self, number: int) -> Packed:
+        """The inputs that stand in a set, packed, in memory of their own."""
+        arrays = [
+            self.memory.taken(offset, leaf.size) for offset, leaf in zip(self._offsets(number), self.layout.leaves, strict=True)
+        ]
+        tensors = (leaf.packed(array) for leaf, array in zip(self.layout.leaves, arrays, strict=True))
+        return _filled(self.layout.tree, list(tensors))
 
     def _runs(self, inputs: Packed) -> list[Bytes]:
         return [leaf.run(np.asarray(packed[3])) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
 
     def _offsets(self, number: int) -> list[int]:
         return [number * self.layout.pitch + leaf.offset for leaf in self.layout.leaves]
+
+
+def _filled(tree: Packed, tensors: Sequence[Packed]) -> Packed:
+    """A layout's tree with its tensors."""
+    if tree[0] == "leaf":
+        return tensors[tree[1]]
+    if tree[0] in ("list", "tuple"):
+        return [tree[0], [_filled(item, tensors) for item in tree[1]]]
+    if tree[0] == "dict":
+        return ["dict", [[key, _filled(item, tensors)] for key, item in tree[1]]]
+    return tree
 
 
 def ring_sets(inputs: Packed, wanted: int, most: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-PLAIN = "plain"
+PLAIN, GIVEN = "plain", "given"  # as drawn; inputs that the judge hands over
 
 
 def _signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

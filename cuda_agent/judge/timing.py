@@ -3,8 +3,8 @@
 A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
 releasing the batch until the child says that it is done; a batch's time per call is the larger of that (less an empty
 batch's) and of what the child admits, for all three alike. Outside its turn a child is frozen: it can neither work ahead nor
-disturb the others. Some calls, chosen by the judge alone, are on inputs whose answer it knows; those answers are read from
-the frozen child.
+disturb the others. Of some batches, chosen by the judge alone, inputs and answers are read from the frozen child, and
+compared afterwards.
 
 Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met. Runs in a thread: no event
 loop sits between a request and its answer.
@@ -18,21 +18,21 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import SystemRandom
 from typing import Any, NamedTuple, TypeVar
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Where, fetch
-from cuda_agent.judge.problem_host import Case
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
-BATCH_MS = 2.0  # calls are batched to about this long
+BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
 MAX_BATCH = 16
 CALL_SECONDS = 30.0
-CHECK_EVERY = 3  # batches of the candidate, on average, until one holds a call whose answer is known
+CHECK_SHARE = 0.5  # of the candidate's batches are checked, until so many calls or bytes are
+MOST_CHECKS, MOST_BYTES, FEWEST_CHECKS = 32, 64 * 2**20, 4
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
 
@@ -44,10 +44,12 @@ class BaselineLost(Exception):
 
 
 class Sample(NamedTuple):
-    """The answer of a timed call: the case it must agree with, and the packed value."""
+    """A timed call: its inputs, its answer, the inputs after it (None if they are the same), all packed."""
 
-    case: Case
+    inputs: Packed
     output: Packed
+    after: Packed | None
+    aliased: bool
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,15 @@ class Answered(NamedTuple):
 
 @dataclass
 class Runner:
-    """A child in its turns, candidate or baselines, with its ring of inputs and the form of its answers."""
+    """A child in its turns, candidate or baselines, with its ring of inputs.
+
+    Of a candidate's answers also their `form` in memory and an `expected` one, for its structure.
+    """
 
     child: Child
     ring: Ring
     form: Sequence[Where] = ()
+    expected: Packed = field(default_factory=list)
     inside_ns: Callable[[], int] = int  # so far spent in the extension's functions
 
     def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
@@ -109,77 +115,73 @@ class Runner:
         self.child.freeze()
         return _checked(answer, len(sets), wall)
 
-    def read(self, addresses: Sequence[int], case: Case) -> Packed:
-        """The answer whose tensors lie at these addresses."""
+    def sample(self, number: int, inputs: Packed, addresses: Sequence[int]) -> Sample:
+        """Of the frozen child: what it made of the inputs in a set, its answer's tensors being at these addresses."""
         if len(addresses) != len(self.form):
             raise ChildFailed("crash", "a timed call answered with another number of tensors")
-        read = functools.partial(self.ring.memory.read, self.child)
-        return fetch(read, case.output, [place.moved(to) for place, to in zip(self.form, addresses, strict=True)])
+        places = [place.moved(to) for place, to in zip(self.form, addresses, strict=True)]
+        output = fetch(functools.partial(self.ring.memory.read, self.child), self.expected, places)
+        after = self.ring.taken(number) if self.ring.changed(number, inputs) else None
+        block = (self.ring.memory.child_address, self.ring.layout.size)
+        return Sample(inputs, output, after, any(place.overlaps(*block) for place in places))
 
 
 class Contestant:
     """One of the three: whose child it is, how to ask for it, and what was measured."""
 
-    def __init__(self, name: str, runner: Runner, extra: Mapping[str, Any], checks: Sequence[Case] = ()) -> None:
-        """`extra` goes with every request; `checks` are cases that may stand in for some of the inputs, once each."""
-        self.name, self.runner, self.extra, self.checks = name, runner, dict(extra), list(checks)
+    def __init__(self, name: str, runner: Runner, extra: Mapping[str, Any]) -> None:
+        """`extra` goes with every request."""
+        self.name, self.runner, self.extra = name, runner, dict(extra)
         self.ms: list[float] = []
-        self.count = 1
         self.unaccounted: list[tuple[int, int]] = []
         self.samples: list[Sample] = []
         self.own = self.calls = 0
         self._chance = SystemRandom()
-        self._until_check = self._chance.randrange(3)
 
     def empty(self) -> int:
         """Nanoseconds of a batch without calls, as the judge sees them."""
         return min(self.runner.ask(self.extra, []).wall for _ in range(5))
 
-    def calibrate(self) -> None:
-        """Pick how many calls make a batch."""
-        sets = self.runner.ring.take(2)
-        for taken in sets:
-            self.runner.ring.refresh(taken)
-        quickest = min(self.runner.ask(self.extra, sets).times)
-        self.count = max(1, min(MAX_BATCH, self.runner.ring.layout.sets, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    def first(self) -> int:
+        """Nanoseconds of a call, from two."""
+        return min(self.runner.ask(self.extra, self._refreshed(2)).times)
 
-    def _prepare(self) -> tuple[list[int], int, Case | None]:
-        """Fill the sets of a batch; which of its calls, if any, got the inputs of a case whose answer is known."""
-        sets = self.runner.ring.take(self.count)
-        place, case = self._chance.randrange(self.count), None
-        if self.checks and self._until_check == 0:
-            case = self.checks.pop()
-        self._until_check = self._chance.randrange(2 * CHECK_EVERY) if self._until_check == 0 else self._until_check - 1
-        for number, taken in enumerate(sets):
-            if case is not None and number == place:
-                self.runner.ring.place(taken, case.inputs)
-            else:
-                self.runner.ring.refresh(taken)
-        return sets, place, case
-
-    def turn(self, empty_ns: int) -> None:
-        """One batch."""
-        sets, place, case = self._prepare()
+    def turn(self, count: int, empty_ns: int) -> None:
+        """One batch of so many calls."""
+        sets = self._refreshed(count)
+        checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
         answered = self.runner.ask(self.extra, sets)
         wall = max(0, answered.wall - empty_ns)
-        self.ms.append(max(statistics.median(answered.times), wall / len(sets)) / 1e6)
+        self.ms.append(max(statistics.median(answered.times), wall / count) / 1e6)
         self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
         self.own += sum(answered.times)
-        self.calls += len(sets)
-        if case is not None:
-            places = answered.places[place] if answered.places else []
-            self.samples.append(Sample(case, self.runner.read(places, case)))
+        self.calls += count
+        for number, inputs in checked.items():
+            places = answered.places[number] if answered.places else []
+            self.samples.append(self.runner.sample(sets[number], inputs, places))
+
+    def _refreshed(self, count: int) -> list[int]:
+        sets = self.runner.ring.take(count)
+        for number in sets:
+            self.runner.ring.refresh(number)
+        return sets
+
+    def _checked(self, count: int) -> Sequence[int]:
+        """Which calls of the coming batch are checked: none, all of them, or one where they are large."""
+        if not self.runner.form or (self.samples and self._chance.random() > CHECK_SHARE):
+            return ()
+        size = self.runner.ring.layout.pitch + sum(place.extent for place in self.runner.form)
+        room = max(FEWEST_CHECKS, min(MOST_CHECKS, MOST_BYTES // size)) - len(self.samples)
+        return range(count) if count <= room else [self._chance.randrange(count)] if room > 0 else ()
 
 
-def measure(candidate: Runner, baseline: Runner, checks: Sequence[Case], *, compiles: bool, config: JudgeConfig) -> Times:
+def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: JudgeConfig) -> Times:
     """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up thawed.
-
-    `checks` are cases with known answers that the candidate's instance in use was never asked.
 
     Raises:
         ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
     """
-    contestants = [Contestant("candidate", candidate, {}, checks), Contestant("eager", baseline, {"which": "eager"})]
+    contestants = [Contestant("candidate", candidate, {}), Contestant("eager", baseline, {"which": "eager"})]
     if compiles:
         contestants.append(Contestant("compile", baseline, {"which": "compile"}))
     with contextlib.suppress(OSError):  # this thread only, and only where it may: the clock should not wait for its turn
@@ -196,15 +198,16 @@ def measure(candidate: Runner, baseline: Runner, checks: Sequence[Case], *, comp
 
 
 def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
-    for contestant in contestants:
-        _guarded(contestant, contestant.calibrate)
-    # The baselines' own: a candidate could dawdle over its empty batches to have more taken off.
+    # By the baselines alone: a candidate could dawdle over empty batches, or hurry over the first calls, for its profit.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
+    quickest = _guarded(contestants[1], contestants[1].first)
+    room = min(contestant.runner.ring.layout.sets for contestant in contestants)
+    count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     inside_ns = contestants[0].runner.inside_ns()
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
         for contestant in _order(contestants, number):
-            _guarded(contestant, functools.partial(contestant.turn, empty_ns))
+            _guarded(contestant, functools.partial(contestant.turn, count, empty_ns))
         late = time.monotonic() - deadline
         if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config.milestone)):
             break

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.judge.evaluation import Evaluation, Exam
+from cuda_agent.judge.evaluation import Evaluation
 from cuda_agent.judge.examination import Examination
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.judge.problem_host import ProblemHost
@@ -74,7 +74,7 @@ class Race:
         self.pool, self.host = pool, host
 
     @contextlib.asynccontextmanager
-    async def _ready(self, entry: Submission, seed: int) -> AsyncIterator[tuple[Runner, Exam]]:
+    async def _ready(self, entry: Submission, seed: int) -> AsyncIterator[Runner]:
         """A verified candidate."""
         bench = self.pool._running()
         evaluation = Evaluation(bench, self.host, entry, seed, timed=True)
@@ -84,7 +84,7 @@ class Race:
         try:
             examination = Examination(child, ring, self.host, bench.config)
             await evaluation._verify(examination, exam)
-            yield Runner(child, ring, examination.form), exam
+            yield Runner(child, ring, examination.form, exam.spare.output)
         finally:
             await child.close()
             ring.close()
@@ -92,10 +92,10 @@ class Race:
     async def run(self, candidate: Submission, baseline: Submission, seed: int) -> Times:
         """One evaluation's times, with the second submission in the baseline's place."""
         async with contextlib.AsyncExitStack() as stack:
-            mine, exam = await stack.enter_async_context(self._ready(candidate, seed))
-            other, _ = await stack.enter_async_context(self._ready(baseline, seed))
+            mine = await stack.enter_async_context(self._ready(candidate, seed))
+            other = await stack.enter_async_context(self._ready(baseline, seed))
             await stack.enter_async_context(self.pool.lease.exclusive())
-            return await asyncio.to_thread(measure, mine, other, exam.checks, compiles=False, config=self.pool.config)
+            return await asyncio.to_thread(measure, mine, other, compiles=False, config=self.pool.config)
 
 
 async def main() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cuda_agent.judge import glue
-from cuda_agent.judge.memory import HostMemory
+from cuda_agent.judge.memory import HostMemory, Mix
 from cuda_agent.judge.ring import Layout, Ring, ring_sets
-from cuda_agent.judge.values import widen
+from cuda_agent.judge.values import leaves, widen
 from cuda_agent.store.session import cache_folder
 
 
@@ -55,16 +55,25 @@ def test_refreshed_floats_are_new_and_indices_stay_valid() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
 @pytest.mark.parametrize(("count", "shift"), [(1, 0), (2, 1), (7, 3), (1_000, 1), (1_000, 999), (4_096, 64), (5_003, 2_500)])
-def test_fresh_values_are_the_kept_ones_shifted_and_scaled(dtype: str, count: int, shift: int) -> None:
-    values = np.linspace(-3, 3, count).astype("float32" if dtype == "bfloat16" else dtype)
+def test_fresh_values_are_a_mix_of_the_kept_ones(dtype: str, count: int, shift: int) -> None:
+    values = np.round(np.linspace(-32, 32, count)).astype("float32" if dtype == "bfloat16" else dtype)
     held = (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values
     memory = HostMemory(held.nbytes + 64, LIBRARY)
     kept = memory.keep(held.view(np.uint8))
     for offset in (0, held.itemsize):
-        memory.renew(offset, kept, held.nbytes, dtype, shift, 0.5)  # halving is exact in every type
-        found = memory.view[offset : offset + held.nbytes].view(held.dtype)
-        wanted = np.roll(widen(dtype, held), shift) * 0.5
-        assert np.array_equal(widen(dtype, found), wanted)
+        memory.renew(offset, Mix(kept, kept, shift, 0, 0.5), held.nbytes, dtype)  # halves of integers are exact in every type
+        found = memory.taken(offset, held.nbytes).view(held.dtype)
+        assert np.array_equal(widen(dtype, found), 0.5 * np.roll(widen(dtype, held), shift) + 0.5 * widen(dtype, held))
+
+
+def test_taken_inputs_are_those_that_stand_there() -> None:
+    ring = ring_of(INPUTS, 2)
+    ring.place(1, INPUTS)
+    taken = ring.taken(1)
+    assert not ring.changed(1, taken)
+    assert [leaf[1:3] for leaf in leaves(taken)] == [leaf[1:3] for leaf in leaves(INPUTS)]
+    stored(ring, 1, 0)[0, 0] += 1
+    assert ring.changed(1, taken)
 
 
 def test_transposed_tensors_keep_their_strides() -> None:

@@ -1,5 +1,6 @@
-// Fresh input values: `source` shifted by some elements around its end and scaled, written past the caches, so that whoever
-// reads them next fetches them from memory. Types: 0 float32, 1 float64, 2 float16, 3 bfloat16, 4 bytes as they are.
+// Fresh input values: two sources, each shifted by some elements around its end, mixed a : 1 - a and written past the caches,
+// so that whoever reads them next fetches them from memory. Types: 0 float32, 1 float64, 2 float16, 3 bfloat16, 4 bytes of
+// the first source as they are.
 #include <cstdint>
 #include <cstring>
 #if defined(__SSE2__)
@@ -21,63 +22,83 @@ void stream(char* target, const char* line) {
 #endif
 }
 
-float wide(std::uint16_t bits) {
-  const std::uint32_t whole = static_cast<std::uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &whole, sizeof value);
-  return value;
-}
-
-std::uint16_t narrow(float value) {
-  std::uint32_t whole;
-  std::memcpy(&whole, &value, sizeof whole);
-  if (value != value) return 0x7fc0;
-  return static_cast<std::uint16_t>((whole + 0x7fff + ((whole >> 16) & 1)) >> 16);
-}
-
 struct Bfloat {
   std::uint16_t bits;
 };
 
-template <class T> T scaled(T value, double factor) { return static_cast<T>(value * static_cast<T>(factor)); }
-template <> Bfloat scaled(Bfloat value, double factor) { return {narrow(wide(value.bits) * static_cast<float>(factor))}; }
-template <> unsigned char scaled(unsigned char value, double) { return value; }
+float wide(Bfloat value) {
+  const std::uint32_t whole = static_cast<std::uint32_t>(value.bits) << 16;
+  float result;
+  std::memcpy(&result, &whole, sizeof result);
+  return result;
+}
 
-template <class T> void refresh(T* target, const T* source, long count, long shift, double factor) {
+Bfloat narrow(float value) {
+  std::uint32_t whole;
+  std::memcpy(&whole, &value, sizeof whole);
+  if (value != value) return {0x7fc0};
+  return {static_cast<std::uint16_t>((whole + 0x7fff + ((whole >> 16) & 1)) >> 16)};
+}
+
+template <class T> T mixed(T one, T other, double share) {
+  return static_cast<T>(one * static_cast<T>(share) + other * static_cast<T>(1.0 - share));
+}
+template <> _Float16 mixed(_Float16 one, _Float16 other, double share) {
+  return static_cast<_Float16>(mixed(static_cast<float>(one), static_cast<float>(other), share));
+}
+template <> Bfloat mixed(Bfloat one, Bfloat other, double share) { return narrow(mixed(wide(one), wide(other), share)); }
+template <> unsigned char mixed(unsigned char one, unsigned char, double) { return one; }
+
+// Where in a source of `count` elements the element for target 0 stands, and on from there.
+struct Walk {
+  long at, count;
+  Walk(long shift, long elements) : at(shift == 0 ? 0 : elements - shift), count(elements) {}
+  long next() {
+    const long here = at;
+    if (++at == count) at = 0;
+    return here;
+  }
+  bool straight(long width) const { return at + width < count; }
+};
+
+template <class T> void refresh(T* target, const T* one, const T* other, long count, long first, long second, double share) {
   constexpr long width = kLine / static_cast<long>(sizeof(T));
-  long from = count - shift;
-  long i = 0;
-  const auto next = [&] {
-    const T value = scaled(source[from], factor);
-    if (++from == count) from = 0;
-    return value;
+  Walk a(first, count), b(second, count);
+  const auto value = [&] {
+    const long here = a.next(), there = b.next();
+    return mixed(one[here], other[there], share);
   };
-  if (from == count) from = 0;
-  while (i < count && reinterpret_cast<std::uintptr_t>(target + i) % kLine) target[i++] = next();
+  long i = 0;
+  while (i < count && reinterpret_cast<std::uintptr_t>(target + i) % kLine) target[i++] = value();
   alignas(kLine) T line[width];
   for (; i + width <= count; i += width) {
-    if (from + width <= count) {
-      for (long k = 0; k < width; ++k) line[k] = scaled(source[from + k], factor);
-      from = from + width == count ? 0 : from + width;
+    if (a.straight(width) && b.straight(width)) {
+      for (long k = 0; k < width; ++k) line[k] = mixed(one[a.at + k], other[b.at + k], share);
+      a.at += width;
+      b.at += width;
     } else {
-      for (long k = 0; k < width; ++k) line[k] = next();
+      for (long k = 0; k < width; ++k) line[k] = value();
     }
     stream(reinterpret_cast<char*>(target + i), reinterpret_cast<const char*>(line));
   }
-  while (i < count) target[i++] = next();
+  while (i < count) target[i++] = value();
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
 }
 
+template <class T> void typed(void* target, const void* one, const void* other, long count, long first, long second, double share) {
+  refresh(static_cast<T*>(target), static_cast<const T*>(one), static_cast<const T*>(other), count, first, second, share);
+}
+
 }  // namespace
 
-extern "C" void refresh(void* target, const void* source, long count, long shift, int type, double factor) {
+extern "C" void refresh(void* target, const void* one, const void* other, long count, long first, long second, int type, double share) {
   switch (type) {
-    case 0: return refresh(static_cast<float*>(target), static_cast<const float*>(source), count, shift, factor);
-    case 1: return refresh(static_cast<double*>(target), static_cast<const double*>(source), count, shift, factor);
-    case 2: return refresh(static_cast<_Float16*>(target), static_cast<const _Float16*>(source), count, shift, factor);
-    case 3: return refresh(static_cast<Bfloat*>(target), static_cast<const Bfloat*>(source), count, shift, factor);
-    default: return refresh(static_cast<unsigned char*>(target), static_cast<const unsigned char*>(source), count, shift, 1.0);
+    case 0: return typed<float>(target, one, other, count, first, second, share);
+    case 1: return typed<double>(target, one, other, count, first, second, share);
+    case 2: return typed<_Float16>(target, one, other, count, first, second, share);
+    case 3: return typed<Bfloat>(target, one, other, count, first, second, share);
+    default: return typed<unsigned char>(target, one, one, count, 0, 0, 1.0);
   }
 }

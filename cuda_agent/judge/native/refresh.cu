@@ -1,28 +1,44 @@
-// Fresh input values on a GPU; see refresh.cpp, whose types these are. One thread per element, in strides.
+// Fresh input values on a GPU; see refresh.cpp, whose types these are.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-template <class T> __device__ T scaled(T value, double factor) { return static_cast<T>(value * static_cast<T>(factor)); }
-template <> __device__ __half scaled(__half value, double factor) { return __float2half(__half2float(value) * static_cast<float>(factor)); }
-template <> __device__ __nv_bfloat16 scaled(__nv_bfloat16 value, double factor) {
-  return __float2bfloat16(__bfloat162float(value) * static_cast<float>(factor));
+template <class T> __device__ T mixed(T one, T other, double share) {
+  return static_cast<T>(one * static_cast<T>(share) + other * static_cast<T>(1.0 - share));
 }
-template <> __device__ unsigned char scaled(unsigned char value, double) { return value; }
+template <> __device__ __half mixed(__half one, __half other, double share) {
+  return __float2half(mixed(__half2float(one), __half2float(other), share));
+}
+template <> __device__ __nv_bfloat16 mixed(__nv_bfloat16 one, __nv_bfloat16 other, double share) {
+  return __float2bfloat16(mixed(__bfloat162float(one), __bfloat162float(other), share));
+}
+template <> __device__ unsigned char mixed(unsigned char one, unsigned char, double) { return one; }
 
-template <class T> __device__ void renew(void* target, const void* source, long count, long shift, double factor) {
-  const long step = static_cast<long>(gridDim.x) * blockDim.x;
+struct Request {
+  void* target;
+  const void* one;
+  const void* other;
+  long count, first, second;
+  double share;
+};
+
+template <class T> __device__ void renew(const Request& request) {
+  const T* one = static_cast<const T*>(request.one);
+  const T* other = static_cast<const T*>(request.other);
+  const long step = static_cast<long>(gridDim.x) * blockDim.x, count = request.count;
   for (long i = static_cast<long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const long from = i >= shift ? i - shift : i - shift + count;
-    static_cast<T*>(target)[i] = scaled(static_cast<const T*>(source)[from], factor);
+    const long here = i >= request.first ? i - request.first : i - request.first + count;
+    const long there = i >= request.second ? i - request.second : i - request.second + count;
+    static_cast<T*>(request.target)[i] = mixed(one[here], other[there], request.share);
   }
 }
 
-extern "C" __global__ void refresh(void* target, const void* source, long count, long shift, int type, double factor) {
+extern "C" __global__ void refresh(void* target, const void* one, const void* other, long count, long first, long second, int type, double share) {
+  const Request request{target, one, other, count, first, second, share};
   switch (type) {
-    case 0: return renew<float>(target, source, count, shift, factor);
-    case 1: return renew<double>(target, source, count, shift, factor);
-    case 2: return renew<__half>(target, source, count, shift, factor);
-    case 3: return renew<__nv_bfloat16>(target, source, count, shift, factor);
-    default: return renew<unsigned char>(target, source, count, 0, 1.0);
+    case 0: return renew<float>(request);
+    case 1: return renew<double>(request);
+    case 2: return renew<__half>(request);
+    case 3: return renew<__nv_bfloat16>(request);
+    default: return renew<unsigned char>({target, one, one, count, 0, 0, 1.0});
   }
 }
