@@ -14,6 +14,7 @@ from typing import Any
 
 from cuda_agent.judge.answers import addresses, describe
 from cuda_agent.judge.child_device import ChildDevice, child_device
+from cuda_agent.judge.faults import REFUSAL
 from cuda_agent.judge.proof import ALLOWED_OPERATORS
 from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
@@ -21,6 +22,8 @@ from cuda_agent.judge.values import unpack
 from cuda_agent.sandbox.seccomp import forbid_processes
 
 WORK = Path("/tmp/work")
+REFUSED = {"mmap.__new__", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile", "sys.settrace"}
+REFUSED |= {"sys._current_frames", "os.fork", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen", "socket.__new__"}
 
 
 class LoadFault(Exception):
@@ -45,14 +48,16 @@ class Candidate:
     def __init__(self, module: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
         """Import the extension `module`; `block` is where the shared memory lies."""
         self.device, self.block = device, block
-        self.extension = importlib.import_module(module)
+        extension = importlib.import_module(module)
+        self._seal, self._state = extension._seal, extension._state()
+        del extension._seal, extension._state  # not for the submission to find
         self.models: list[Any] = []
         self.watch = Stopwatch(device, self._call, arguments)
         self.model: Any = None
 
     def begin(self, payload: dict[str, Any]) -> list[int]:
         """Before model_new.py is imported: address and size of the shared block, address of the extension's `State`."""
-        return [*self.block, self.extension._state()]
+        return [*self.block, self._state]
 
     def load(self, payload: dict[str, Any]) -> Any:
         """Make a fresh ModelNew with `init`, load `state` strictly, and say where its parameters and buffers lie."""
@@ -71,11 +76,11 @@ class Candidate:
         except (RuntimeError, AttributeError) as error:
             raise StateDict(str(error)) from error
         self.models.append(model.eval())
-        return describe(dict(model.state_dict()))
+        return describe(_tensors(model, ""))
 
     def seal(self, payload: dict[str, Any]) -> None:
         """Take torch's operators away; from here on only the submission's own kernels can compute."""
-        self.extension._seal(sorted(ALLOWED_OPERATORS))
+        self._seal(sorted(ALLOWED_OPERATORS))
 
     def answer(self, payload: dict[str, Any]) -> list[Any]:
         """Call instance `model` on each of `sets`; all outputs live until the next call, so that a shared buffer shows."""
@@ -92,6 +97,24 @@ class Candidate:
         return self.model(*arguments)
 
 
+def _tensors(module: Any, prefix: str) -> dict[str, Any]:
+    """Parameters and buffers by name, as they are held: `state_dict` is the submission's to redefine."""
+    fields = vars(module)
+    own = {**fields["_parameters"], **fields["_buffers"]}
+    skipped = fields["_non_persistent_buffers_set"]
+    found = {f"{prefix}{name}": tensor for name, tensor in own.items() if tensor is not None and name not in skipped}
+    for name, child in fields["_modules"].items():
+        if child is not None:
+            found |= _tensors(child, f"{prefix}{name}.")
+    return found
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook for as long as the process lives: what only a submission that looks for the judge would do."""
+    if event in REFUSED or event.startswith("ctypes."):
+        raise PermissionError(f"{event} {REFUSAL}; the work must be done by kernels/")
+
+
 def open_candidate(payload: dict[str, Any]) -> Candidate:
     """Entry for the fork server.
 
@@ -106,7 +129,9 @@ def open_candidate(payload: dict[str, Any]) -> Candidate:
     os.chdir(WORK)
     sys.path.insert(0, str(WORK))
     forbid_processes()
-    return Candidate(payload["module"], device, arguments, block)
+    made = Candidate(payload["module"], device, arguments, block)
+    sys.addaudithook(_refuse)
+    return made
 
 
 def build_module(payload: dict[str, Any]) -> dict[str, Any]:

@@ -86,10 +86,13 @@ class Examination:
         try:
             places = locate(part.state, answer, self.config.backend, "state_dict")
             before = await asyncio.to_thread(snapshot, self._read, places)
+            loaded = await asyncio.to_thread(fetch, self._read, part.state, places)
         except Misplaced as fault:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
         except ChildFailed as failure:
             raise run_fault(failure) from failure
+        if not same_values(loaded, part.state):
+            raise Rejected("hack", "state_mutated", "parameters and buffers do not hold what was loaded into them")
         self._instances += 1
         return Instance(self._instances - 1, places, before)
 
@@ -184,8 +187,8 @@ class Examination:
             raise run_fault(failure) from failure
 
 
-def same_inputs(one: Packed | None, other: Packed | None) -> bool:
-    """Whether inputs after two calls are the same bit for bit; None stands for unchanged ones."""
+def same_values(one: Packed | None, other: Packed | None) -> bool:
+    """Whether the tensors of two packed values of one form are the same; None is the same as None only."""
     if one is None or other is None:
         return one is other
     return all(np.array_equal(mine[3], theirs[3]) for mine, theirs in zip(leaves(one), leaves(other), strict=True))

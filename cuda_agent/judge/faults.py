@@ -5,6 +5,7 @@ from cuda_agent.judge.verdict import Status
 from cuda_agent.sandbox.forkserver import ChildFailed
 
 LOAD_KINDS = {"MissingClass": "missing_class", "InitSignature": "init_signature", "StateDict": "state_dict"}
+REFUSAL = "is not for submissions"  # in what the candidate's audit hook raises
 LAUNCH = "kernel launch failed"  # how the glue reports one
 IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "SyntaxError")
 
@@ -20,7 +21,7 @@ class Rejected(Exception):
 
 def load_fault(failure: ChildFailed) -> Rejected:
     """What failed before the first call."""
-    if failure.kind == "exception":
+    if failure.kind == "exception" and REFUSAL not in failure.detail:
         kind = LOAD_KINDS.get(failure.name, "import" if failure.name in IMPORT_ERRORS else "exception")
         return Rejected("load_error", kind, _own_lines(failure))
     return run_fault(failure)
@@ -33,6 +34,8 @@ def run_fault(failure: ChildFailed) -> Rejected:
     if failure.kind == "exception":
         if LAUNCH in failure.detail:
             return Rejected("launch_failure", None, _own_lines(failure))
+        if REFUSAL in failure.detail:
+            return Rejected("hack", "forbidden_op", _own_lines(failure))
         if SEALED in failure.detail:
             operator = failure.detail.rpartition(SEALED)[2].split()[0]
             return Rejected("hack", "forbidden_op", f"torch's operator {operator} does the work; only kernels/ may compute")

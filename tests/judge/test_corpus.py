@@ -30,6 +30,7 @@ class Entry(NamedTuple):
     folder: Path
     problem: str
     statuses: tuple[str, ...]
+    ceiling: float
 
     @property
     def name(self) -> str:
@@ -42,7 +43,7 @@ def entries(kind: str) -> list[Entry]:
         case = yaml.safe_load(path.read_text())
         if case.get("backend", "cpu") == "cpu":
             problem = (TESTS / "problems_for_judge" / f"{case['problem']}.py").read_text()
-            found.append(Entry(path.parent, problem, tuple(case.get("statuses", ("correct",)))))
+            found.append(Entry(path.parent, problem, tuple(case.get("statuses", ("correct",))), case.get("ceiling", -1.0)))
     return found
 
 
@@ -65,10 +66,13 @@ async def verdicts() -> dict[str, Verdict]:
 
 @every("exploits")
 async def test_cheat_earns_nothing(entry: Entry, verdicts: dict[str, Verdict]) -> None:
-    """A cheat that has to do the work after all is an honest, slow submission: `correct` must then be among its statuses."""
+    """A cheat that has to do the work after all is an honest, slow submission: it may earn up to its `ceiling`."""
     verdict = verdicts[entry.name]
-    assert verdict.status in entry.statuses, (verdict.status, verdict.kind, verdict.message)
-    assert verdict.reward == (1.0 if verdict.status == "correct" else -1.0), verdict.message
+    what = (verdict.status, verdict.kind, verdict.reward, verdict.message)
+    if verdict.status == "correct":
+        assert verdict.reward is not None and verdict.reward <= entry.ceiling, what
+    else:
+        assert verdict.status in entry.statuses and verdict.reward in (-1.0, None), what
 
 
 @every("honest")

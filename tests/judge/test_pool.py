@@ -137,12 +137,7 @@ OTHER = {
     "exit on import": (submission("import os\nos._exit(7)\n"), "runtime_error", "crash", "exit code 7"),
     "hang": (with_body("while True: pass"), "timeout", None, "5 s"),
     "memory": (with_body("b = bytearray(2**33)", "return x"), "runtime_error", "oom", ""),
-    "network": (
-        with_body("import socket", "socket.create_connection(('127.0.0.1', 1))"),
-        "runtime_error",
-        "PermissionError",
-        "not permitted",
-    ),
+    "network": (with_body("import socket", "socket.create_connection(('127.0.0.1', 1))"), "hack", "forbidden_op", "socket"),
 }
 
 
