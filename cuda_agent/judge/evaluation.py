@@ -242,8 +242,8 @@ class Evaluation:
 
     async def _measure(self, examination: Examination, opponent: Opponent, exam: Exam) -> Times:
         """Run the timing in the clock thread; when cancelled, end the candidate first and wait for the thread."""
-        inside = examination.inside_ns
-        candidate = Runner(examination.child, examination.ring, examination.form, exam.spare.output, inside)
+        told = (examination.form, exam.spare.output, examination.inside_ns, self.bench.config.run_seconds)
+        candidate = Runner(examination.child, examination.ring, *told)
         baseline = Runner(opponent.child, opponent.ring)
         loop = asyncio.get_running_loop()
 

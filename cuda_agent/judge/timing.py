@@ -30,7 +30,6 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
 MAX_BATCH = 16
-CALL_SECONDS = 30.0
 CHECK_SHARE = 0.5  # of the candidate's batches are checked, until so many calls or bytes are
 MOST_CHECKS, MOST_BYTES, FEWEST_CHECKS = 32, 64 * 2**20, 4
 CLOCK_SLACK_NS = 500_000
@@ -105,12 +104,13 @@ class Runner:
     form: Sequence[Where] = ()
     expected: Packed = field(default_factory=list)
     inside_ns: Callable[[], int] = int  # so far spent in the extension's functions
+    seconds: float = 30.0  # wall-clock limit of a batch
 
     def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
         """Release a batch and freeze the child as soon as it is done."""
         self.child.thaw()
         start = time.perf_counter_ns()
-        answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, CALL_SECONDS)
+        answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, self.seconds)
         wall = time.perf_counter_ns() - start
         self.child.freeze()
         return _checked(answer, len(sets), wall)
