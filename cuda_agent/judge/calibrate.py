@@ -1,8 +1,7 @@
 """Whether a problem can tell right from wrong: its reference answers, held against answers that take no work.
 
 Zeros, one constant, a copy of an input and the answer to other inputs must differ from the reference by more than the
-tolerance, and so must, on a float32 problem, the answer computed from values rounded to half precision. Pure, on packed
-values; the judge asks once per problem and calls a problem that cannot tell `problem_invalid`.
+tolerance. Pure, on packed values; the judge asks once per problem and calls a problem that cannot tell `problem_invalid`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,22 +11,14 @@ import numpy as np
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
-HALF = "float16"
 
-
-def fault(inputs: Sequence[Packed], outputs: Sequence[Packed], rounded: Packed | None) -> str:
-    """Why the problem cannot be judged, or an empty string.
-
-    `inputs` and `outputs` are those of at least two plain cases under the same weights; `rounded` answers the first of
-    them in half precision, where that could be had.
-    """
+def fault(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
+    """Why the problem cannot be judged, or an empty string, from at least two plain cases under the same weights."""
     if not any(True for _ in leaves(outputs[0])):
         return "the reference returns no tensor"
     for name, guess in _guesses(inputs[0], outputs):
         if not difference(outputs[0], guess):
             return f"the answer {name} passes: its tolerance cannot tell it from the right one"
-    if rounded is not None and _all_float32(inputs[0]) and _all_float32(outputs[0]) and not difference(outputs[0], rounded):
-        return "an answer from inputs and weights in half precision passes: the tolerance cannot tell it from the right one"
     return ""
 
 
@@ -56,8 +47,3 @@ def _filled(leaf: Packed, value: float) -> Packed:
         return ["tensor", dtype, shape, bits.astype(np.uint16), leaf[4]]
     filled = np.full(shape, value).astype(array.dtype) if array.size else array
     return ["tensor", dtype, shape, filled, leaf[4]]
-
-
-def _all_float32(packed: Packed) -> bool:
-    kinds = {leaf[1] for leaf in leaves(packed)}
-    return "float32" in kinds and not kinds & {HALF, "bfloat16", "float64", "complex64", "complex128"}

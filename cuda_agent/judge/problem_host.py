@@ -133,7 +133,12 @@ class ProblemHost:
         Raises:
             ProblemInvalid: the problem fails.
         """
-        return await self._answer("exact", case, contextlib.nullcontext)
+        async with self._asking:
+            answer = await self._ask_reference("exact", case.question, contextlib.nullcontext)
+            try:
+                return None if answer is None else await asyncio.to_thread(self._brought, answer)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ProblemInvalid("the reference answered with nonsense") from error
 
     async def opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         """The baselines, opened on first use with a ring of at least `sets` sets like `inputs`; hold `timing` to use them.
@@ -165,18 +170,8 @@ class ProblemHost:
         plain = [case for case in parts[0].cases if case.variant == PLAIN]
         if self._fault is not None or len(plain) < 2:
             return
-        rounded = await self._answer("rounded", plain[0], self._lease)
         inputs, outputs = [case.inputs for case in plain], [case.output for case in plain]
-        self._fault = await asyncio.to_thread(calibrate.fault, inputs, outputs, rounded)
-
-    async def _answer(self, method: str, case: Case, lease: Leased) -> Packed | None:
-        """The answer to a case in another precision, if the problem has one."""
-        async with self._asking:
-            answer = await self._ask_reference(method, case.question, lease)
-            try:
-                return None if answer is None else await asyncio.to_thread(self._brought, answer)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
-                raise ProblemInvalid("the reference answered with nonsense") from error
+        self._fault = await asyncio.to_thread(calibrate.fault, inputs, outputs)
 
     async def _ask_reference(self, method: str, question: dict[str, Any], lease: Leased | None = None) -> Any:
         """One call of the reference child, whose answer's tensors are to be brought before the next; hold `_asking`."""

@@ -112,19 +112,6 @@ class Reference:
         except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
             return None
 
-    def rounded(self, payload: dict[str, Any]) -> Any:
-        """The output for a case from weights and inputs rounded to float16, or None: what a half-precision shortcut may give."""
-        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload)
-        try:
-            with torch.no_grad():
-                for tensor in model.state_dict().values():
-                    if tensor.is_floating_point():
-                        tensor.copy_(tensor.half())
-                self.kept = []
-                return self._held(model(*_to(_to(inputs, torch.float16), torch.float32)))
-        except Exception:  # the boundary: a problem that cannot run so has no such shortcut
-            return None
-
     def _inputs(self, question: dict[str, Any]) -> list[Any]:
         seed, variant = question["seed"], question["variant"]
         if variant == GIVEN:

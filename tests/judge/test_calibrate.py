@@ -30,11 +30,5 @@ def cases(forward: object) -> tuple[list[Packed], list[Packed]]:
     ],
 )
 def test_trivial_answers_make_a_problem_invalid(forward: object, words: str) -> None:
-    found = fault(*cases(forward), None)
+    found = fault(*cases(forward))
     assert words in found and bool(found) == bool(words)
-
-
-def test_half_precision_must_be_told_apart() -> None:
-    inputs, outputs = cases(torch.tanh)
-    assert fault(inputs, outputs, pack(torch.tanh(draw(1).half().float()))) == ""
-    assert "half precision" in fault(inputs, outputs, outputs[0])
