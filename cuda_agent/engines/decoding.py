@@ -204,6 +204,7 @@ class Decoder:
             raise ValueError("max_new_tokens must be at least 1")
         self._waiting.append(Row(key, list(prompt), len(prompt), sampling))
 
+    @torch.inference_mode()
     def cancel(self, key: int) -> None:
         """Forget a sequence; nothing happens if it has ended."""
         self._waiting = deque(row for row in self._waiting if row.key != key)

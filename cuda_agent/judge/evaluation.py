@@ -20,7 +20,7 @@ from cuda_agent.judge import proof
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.examination import Examination, Instance, same_values
+from cuda_agent.judge.examination import Examination, Instance, mutation
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
@@ -273,8 +273,8 @@ class Evaluation:
                 raise Rejected("wrong_output", "while_timed", f"during timing, {found}")
             if sample.aliased and not case.aliases:
                 raise Rejected("hack", "input_alias", "during timing, the output lies in an input's memory")
-            if not same_values(case.after, sample.after):
-                raise Rejected("hack", "input_mutated", "during timing, forward left its inputs as the model does not")
+            if found := mutation(case, sample.after):
+                raise Rejected("hack", "input_mutated", f"during timing, {found}")
         if found := proof.idle_kernels(times.own_ns, times.inside_ns, times.calls):
             raise Rejected("hack", "no_custom_kernel", found)
 

@@ -10,8 +10,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Misplaced, Where, fetch, locate, snapshot
 from cuda_agent.judge.compare import difference
@@ -91,7 +89,7 @@ class Examination:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
         except ChildFailed as failure:
             raise run_fault(failure) from failure
-        if not same_values(loaded, part.state):
+        if not _same_bytes(loaded, part.state):
             raise Rejected("hack", "state_mutated", "parameters and buffers do not hold what was loaded into them")
         self._instances += 1
         return Instance(self._instances - 1, places, before)
@@ -156,9 +154,8 @@ class Examination:
         except Misplaced as fault:
             raise Rejected("wrong_output", "form", str(fault)) from fault
         for number, case in enumerate(cases):
-            if self.ring.changed(number, case.inputs if case.after is None else case.after):
-                how = "left its inputs as the model does not" if case.after is not None else "changed its inputs"
-                raise Rejected("hack", "input_mutated", f"forward {how}")
+            if found := mutation(case, self.ring.taken(number) if self.ring.changed(number, case.inputs) else None):
+                raise Rejected("hack", "input_mutated", found)
             if not case.aliases and any(place.overlaps(*self._block) for place in located[number]):
                 raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
         if _overlap(located):
@@ -187,11 +184,17 @@ class Examination:
             raise run_fault(failure) from failure
 
 
-def same_values(one: Packed | None, other: Packed | None) -> bool:
-    """Whether the tensors of two packed values of one form are the same; None is the same as None only."""
-    if one is None or other is None:
-        return one is other
-    return all(np.array_equal(mine[3], theirs[3]) for mine, theirs in zip(leaves(one), leaves(other), strict=True))
+def mutation(case: Case, after: Packed | None) -> str:
+    """What is wrong with the inputs after a call (None: they are unchanged), in words; an empty string if nothing is."""
+    if case.after is None:
+        return "" if after is None else "forward changed its inputs"
+    found = difference(case.after, case.inputs if after is None else after, where="input")
+    return f"forward left its inputs as the model does not: {found}" if found else ""
+
+
+def _same_bytes(one: Packed, other: Packed) -> bool:
+    pairs = zip(leaves(one), leaves(other), strict=True)
+    return all(mine[3].tobytes() == theirs[3].tobytes() for mine, theirs in pairs)
 
 
 def _chunks(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:
