@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cuda_agent.config import Backend, JudgeConfig
 from cuda_agent.errors import ConfigError
 
-JUDGE_VERSION = 3  # raise when verdicts of before must not be taken for new ones
+JUDGE_VERSION = 4  # raise when verdicts of before must not be taken for new ones
 NO_GPU = "backend cuda needs an NVIDIA GPU, and {}; use --backend cpu"
 
 

@@ -36,7 +36,7 @@ _DENIED = re.compile(
 )
 # Of torch, C++ objects that bindings with its headers are made of; operators are asked by name, everything else is not taken.
 _TORCH = re.compile(
-    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZN2at8internal|_ZN2at14get_thread_num|_ZN2at15get_num_threads|_ZN2at18in_parallel_region|_ZNK?8pybind11|"
+    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZN2at8internal|_ZN2at14get_thread_num|_ZN2at15get_num_threads|_ZN2at16init_num_threads|_ZN2at18in_parallel_region|_ZNK?8pybind11|"
     r"_ZNK?S?t?8pybind11|_ZNK?5torch8autograd|_ZN5torch6detail|_Z\d+THP|THP|_ZT[ISV])"
 )
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear"}
