@@ -164,16 +164,3 @@ def _kind(described: Any) -> str:
     if isinstance(described, list) and described and isinstance(described[0], str):
         return f"a {described[0]:.40}"
     return type(described).__name__
-
-
-def snapshot(read: Read, places: Sequence[Where]) -> list[bytes]:
-    """The bytes of tensors in the child.
-
-    Raises:
-        ChildFailed: an address cannot be read.
-    """
-    found = [bytearray(place.extent) for place in places]
-    for place, buffer in zip(places, found, strict=True):
-        if buffer:
-            read(place.address, memoryview(buffer))
-    return [bytes(buffer) for buffer in found]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from cuda_agent.judge.ring import Layout, Leaf
+from cuda_agent.judge.trees import mapped
 from cuda_agent.sandbox.kernel import keep_heap
 from cuda_agent.sandbox.shared import SHARED, attach
 
@@ -86,13 +87,7 @@ class CudaChildDevice(ChildDevice):
 
     def moved(self, value: Any) -> Any:
         """A value with all its tensors on this device."""
-        if isinstance(value, torch.Tensor):
-            return value.to(self.name)
-        if isinstance(value, list | tuple):
-            return type(value)(self.moved(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self.moved(item) for key, item in value.items()}
-        return value
+        return mapped(value, lambda tensor: tensor.to(self.name))
 
 
 def child_device(payload: dict[str, Any]) -> ChildDevice:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.judge.answers import Misplaced, Where, fetch, locate, snapshot
+from cuda_agent.judge.answers import Misplaced, Where, fetch, locate
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
@@ -23,11 +23,11 @@ NONSENSE = "the process answered with nonsense"
 
 
 class Instance:
-    """One ModelNew in the child: its number, and where its parameters and buffers lie, with their bytes."""
+    """One ModelNew in the child: its number, where its parameters and buffers lie, and what was loaded into them."""
 
-    def __init__(self, number: int, state: list[Where], before: list[bytes]) -> None:
+    def __init__(self, number: int, places: list[Where], state: Packed) -> None:
         """Made by `Examination.load`."""
-        self.number, self.state, self.before = number, state, before
+        self.number, self.places, self.state = number, places, state
 
 
 class Account(NamedTuple):
@@ -83,7 +83,6 @@ class Examination:
             raise load_fault(failure) from failure
         try:
             places = locate(part.state, answer, self.config.backend, "state_dict")
-            before = await asyncio.to_thread(snapshot, self._read, places)
             loaded = await asyncio.to_thread(fetch, self._read, part.state, places)
         except Misplaced as fault:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
@@ -92,7 +91,7 @@ class Examination:
         if not _same_bytes(loaded, part.state):
             raise Rejected("hack", "state_mutated", "parameters and buffers do not hold what was loaded into them")
         self._instances += 1
-        return Instance(self._instances - 1, places, before)
+        return Instance(self._instances - 1, places, part.state)
 
     async def seal(self) -> None:
         """Take torch's operators from the child."""
@@ -108,7 +107,7 @@ class Examination:
                 if found := await self.wrong(case, output):
                     note = "" if case.variant == "plain" else f" ({case.variant})"
                     raise Rejected("wrong_output", None, f"input set {number}{note}: {found}")
-        if instance.before != await self._frozen(snapshot, self._read, instance.state):
+        if not _same_bytes(await self._frozen(fetch, self._read, instance.state, instance.places), instance.state):
             raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
 
     async def needs_kernels(self, instance: Instance, case: Case) -> bool:

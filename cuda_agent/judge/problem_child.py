@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cuda_agent.judge.child_device import ChildDevice
+from cuda_agent.judge.trees import mapped
 
 
 class LoadedProblem:
@@ -59,13 +60,7 @@ def _either(module: types.ModuleType, *names: str) -> Callable[[], Any]:
 
 def clone(value: Any) -> Any:
     """Copy a value's tensors."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(clone(item) for item in value)
-    if isinstance(value, dict):
-        return {key: clone(item) for key, item in value.items()}
-    return value
+    return mapped(value, torch.clone)
 
 
 def same(one: Any, other: Any) -> bool:

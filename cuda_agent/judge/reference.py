@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import GIVEN, PLAIN, applied, has_floats
+from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 
@@ -122,28 +123,15 @@ class Reference:
 
 def _to(value: Any, dtype: torch.dtype) -> Any:
     """Floating-point tensors in another type."""
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(_to(item, dtype) for item in value)
-    if isinstance(value, dict):
-        return {key: _to(item, dtype) for key, item in value.items()}
-    return value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in _tensors(item)]
+    return mapped(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 def _finite(output: Any) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in _tensors(output) if tensor.is_floating_point())
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors(output) if tensor.is_floating_point())
 
 
 def _storages(value: Any) -> set[int]:
-    return {tensor.untyped_storage().data_ptr() for tensor in _tensors(value) if tensor.numel()}
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors(value) if tensor.numel()}
 
 
 def open_reference(payload: dict[str, Any]) -> Reference:

@@ -135,28 +135,14 @@ class Ring:
 
     def taken(self, number: int) -> Packed:
         """The inputs that stand in a set, packed, in memory of their own."""
-        arrays = [
-            self.memory.taken(offset, leaf.size) for offset, leaf in zip(self._offsets(number), self.layout.leaves, strict=True)
-        ]
-        tensors = (leaf.packed(array) for leaf, array in zip(self.layout.leaves, arrays, strict=True))
-        return _filled(self.layout.tree, list(tensors))
+        pairs = zip(self._offsets(number), self.layout.leaves, strict=True)
+        return with_leaves(self.layout.tree, (leaf.packed(self.memory.taken(offset, leaf.size)) for offset, leaf in pairs))
 
     def _runs(self, inputs: Packed) -> list[Bytes]:
         return [leaf.run(np.asarray(packed[3])) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
 
     def _offsets(self, number: int) -> list[int]:
         return [number * self.layout.pitch + leaf.offset for leaf in self.layout.leaves]
-
-
-def _filled(tree: Packed, tensors: Sequence[Packed]) -> Packed:
-    """A layout's tree with its tensors."""
-    if tree[0] == "leaf":
-        return tensors[tree[1]]
-    if tree[0] in ("list", "tuple"):
-        return [tree[0], [_filled(item, tensors) for item in tree[1]]]
-    if tree[0] == "dict":
-        return ["dict", [[key, _filled(item, tensors)] for key, item in tree[1]]]
-    return tree
 
 
 def ring_sets(inputs: Packed, wanted: int, most: int) -> int:

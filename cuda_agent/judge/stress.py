@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from cuda_agent.judge.trees import mapped, tensors
+
 PLAIN, GIVEN = "plain", "given"  # as drawn; inputs that the judge hands over
 
 
@@ -42,28 +44,15 @@ def applied(variant: str, inputs: Any, seed: int) -> Any:
     if variant == PLAIN:
         return inputs
     generator = torch.Generator().manual_seed(seed)
-    return _mapped(inputs, lambda tensor: _changed(tensor, VARIANTS[variant], generator))
+    return mapped(inputs, lambda tensor: _changed(tensor, VARIANTS[variant], generator))
 
 
 def has_floats(inputs: Any) -> bool:
     """Whether any of the inputs is a floating-point tensor."""
-    if isinstance(inputs, torch.Tensor):
-        return inputs.is_floating_point()
-    items = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, list | tuple) else ()
-    return any(has_floats(item) for item in items)
+    return any(tensor.is_floating_point() for tensor in tensors(inputs))
 
 
 def _changed(tensor: torch.Tensor, change: Any, generator: torch.Generator) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     return tensor.detach().clone(memory_format=torch.preserve_format).copy_(change(tensor.detach(), generator))
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_mapped(item, change) for item in value)
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    return value

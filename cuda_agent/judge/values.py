@@ -58,7 +58,7 @@ def leaves(packed: Packed) -> Iterator[Packed]:
 def with_leaves(packed: Packed, replaced: Iterator[Packed]) -> Packed:
     """The same structure around other tensors, one for each of `leaves`."""
     kind = packed[0]
-    if kind == "tensor":
+    if kind in ("tensor", "leaf"):
         return next(replaced)
     if kind in ("list", "tuple"):
         return [kind, [with_leaves(item, replaced) for item in packed[1]]]
