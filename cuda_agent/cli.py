@@ -418,10 +418,17 @@ def report(
     campaign: Annotated[UUID | None, typer.Argument(help="Campaign id (default: the last).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     png: Annotated[Path | None, typer.Option(help="Write the curve to this picture.")] = None,
+    audit: Annotated[bool, typer.Option(help="Instead: the verdicts that the judge judged twice.")] = False,
 ) -> None:
     """Curves and tables of a campaign."""
+    from cuda_agent.report.cli import print_audit
+    from cuda_agent.store.session import open_store
+
     with _services("postgres"):
-        _report(campaign, as_json, png)
+        if audit:
+            print_audit(open_store(), campaign, as_json)
+        else:
+            _report(campaign, as_json, png)
 
 
 def _report(campaign: UUID | None, as_json: bool, png: Path | None) -> None:

@@ -3,19 +3,22 @@
 What it answers is a claim: where outputs lie (the judge reads them itself), what the calls took (the judge has its own
 clock), how long they were inside the extension. Before the submission is imported this process loses the right to start
 processes; before the first call torch's operators are taken away, in Python and C++ alike, except for those that only
-create, view or copy tensors.
+create, view or copy tensors, and so is the code of other libraries (native/seal.cpp; `sealing` sees that it was done).
 """
 
 import importlib
 import os
 import sys
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cuda_agent.judge.answers import addresses, describe
 from cuda_agent.judge.child_device import ChildDevice, child_device
 from cuda_agent.judge.faults import REFUSAL
-from cuda_agent.judge.proof import ALLOWED_OPERATORS
 from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
 from cuda_agent.judge.values import unpack
@@ -45,19 +48,27 @@ class StateDict(LoadFault):
 class Candidate:
     """A submission with one instance per draw of weights."""
 
-    def __init__(self, module: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
-        """Import the extension `module`; `block` is where the shared memory lies."""
-        self.device, self.block = device, block
-        extension = importlib.import_module(module)
-        self._seal, self._state = extension._seal, extension._state()
-        del extension._seal, extension._state  # not for the submission to find
+    def __init__(self, module: str, seal: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
+        """Nothing of the submission is loaded yet; `module` is its extension, `seal` the path of the judge's own one,
+        `block` where the shared memory lies.
+        """
+        self.module, self.device, self.block = module, device, block
+        self._seal = _loaded("judge_seal", seal)
         self.models: list[Any] = []
         self.watch = Stopwatch(device, self._call, arguments)
         self.model: Any = None
 
-    def begin(self, payload: dict[str, Any]) -> list[int]:
-        """Before model_new.py is imported: address and size of the shared block, address of the extension's `State`."""
-        return [*self.block, self._state]
+    def begin(self, payload: dict[str, Any]) -> list[Any]:
+        """Before anything of the submission is loaded: address and size of the shared block, and what `sealing.Seal` holds."""
+        pattern, entries, code = self._seal.facts()
+        return [self.block, pattern, np.array(entries, np.uint64), code]
+
+    def extend(self, payload: dict[str, Any]) -> int:
+        """Import the extension; the address of its `State`."""
+        extension = importlib.import_module(self.module)
+        state: int = extension._state()
+        del extension._state  # not for the submission to find
+        return state
 
     def load(self, payload: dict[str, Any]) -> Any:
         """Make a fresh ModelNew with `init`, load `state` strictly, and say where its parameters and buffers lie."""
@@ -79,8 +90,8 @@ class Candidate:
         return describe(_tensors(model, ""))
 
     def seal(self, payload: dict[str, Any]) -> None:
-        """Take torch's operators away; from here on only the submission's own kernels can compute."""
-        self._seal(sorted(ALLOWED_OPERATORS))
+        """From here on only the submission's own kernels can compute."""
+        self._seal.seal()
 
     def answer(self, payload: dict[str, Any]) -> list[Any]:
         """Call instance `model` on each of `sets`; all outputs live until the next call, so that a shared buffer shows."""
@@ -95,6 +106,16 @@ class Candidate:
 
     def _call(self, *arguments: Any) -> Any:
         return self.model(*arguments)
+
+
+def _loaded(name: str, path: str) -> Any:
+    """A compiled module by its path, under no name that an import would find."""
+    loader = ExtensionFileLoader(name, path)
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    made = module_from_spec(spec)
+    loader.exec_module(made)
+    return made
 
 
 def _tensors(module: Any, prefix: str) -> dict[str, Any]:
@@ -118,8 +139,9 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 def open_candidate(payload: dict[str, Any]) -> Candidate:
     """Entry for the fork server.
 
-    `files`, `module` (name), `binary` (bytes); `backend`, `threads`, `tf32`; `layout` of the inputs' ring, size of the
-    shared `block`, and `arena`, the library of the allocator over the rest of it (backend cuda).
+    `files`, `module` (name), `binary` (bytes), `seal` (path of the judge's own module); `backend`, `threads`, `tf32`;
+    `layout` of the inputs' ring, size of the shared `block`, and `arena`, the library of the allocator over the rest of it
+    (backend cuda).
     """
     os.environ["OMP_NUM_THREADS"] = str(payload["threads"])
     device = child_device(payload)
@@ -129,7 +151,7 @@ def open_candidate(payload: dict[str, Any]) -> Candidate:
     os.chdir(WORK)
     sys.path.insert(0, str(WORK))
     forbid_processes()
-    made = Candidate(payload["module"], device, arguments, block)
+    made = Candidate(payload["module"], payload["seal"], device, arguments, block)
     sys.addaudithook(_refuse)
     return made
 

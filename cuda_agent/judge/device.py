@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.glue import SEAL_MODULE
 from cuda_agent.judge.memory import HostMemory, Memory
 from cuda_agent.judge.ring import Layout, Ring, ring_sets
 from cuda_agent.judge.values import Packed, leaves
@@ -37,7 +38,12 @@ class Device:
     @property
     def binds(self) -> tuple[Bind, ...]:
         """What children see beyond the usual."""
-        return (*view.gpu_binds(), Bind.of(self.glue)) if self.is_gpu else ()
+        return (*(view.gpu_binds() if self.is_gpu else ()), Bind.of(self.glue))
+
+    @property
+    def seal(self) -> str:
+        """The judge's own module in a candidate."""
+        return str(self.glue / SEAL_MODULE)
 
     @property
     def arena(self) -> str:

@@ -32,6 +32,8 @@ from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 
+PROOFS = 3  # answers without kernels that must all be right
+
 
 @dataclass
 class Bench:
@@ -220,7 +222,8 @@ class Evaluation:
         config, device = self.bench.config, self.bench.device
         payload: dict[str, Any] = {"files": dict(self.submission.files), "module": MODULES[config.backend]}
         payload["binary"] = built.binary
-        payload |= {"layout": ring.layout.text, "block": ring.memory.size, "arena": device.arena, **device.settings}
+        payload |= {"layout": ring.layout.text, "block": ring.memory.size, "arena": device.arena, "seal": device.seal}
+        payload |= device.settings
         limits, shared = device.limits(config.run_seconds), ring.memory.descriptor
         target = "cuda_agent.judge.candidate:open_candidate"
         with self.phases.timed("load"):
@@ -233,6 +236,7 @@ class Evaluation:
         """Load an instance for each draw of weights, seal, and ask all of them; the last one."""
         with self.phases.timed("load"):
             await examination.begin()
+            await examination.extend()
             instances = [await examination.load(part) for part in exam.parts]
             await examination.seal()
         with self.phases.timed("verify"):
@@ -280,8 +284,17 @@ class Evaluation:
 
     async def _prove(self, examination: Examination, instance: Instance, spare: Case) -> None:
         with self.phases.timed("prove"):
-            if not await examination.needs_kernels(instance, spare):
+            if await self._right_without_kernels(examination, instance, spare):
                 raise Rejected("hack", "no_custom_kernel", "the answer is right even with the functions of kernels/ disabled")
+            await examination.check_seal()
+
+    async def _right_without_kernels(self, examination: Examination, instance: Instance, case: Case) -> bool:
+        """Memory that nothing wrote may hold another call's answer, which now and then is right: once proves nothing."""
+        for _ in range(PROOFS):
+            if await examination.needs_kernels(instance, case):
+                return False
+            (case,) = await self.host.answers(case.weights, [examination.fresh_inputs()])
+        return True
 
 
 def _time_table(times: Times) -> str:

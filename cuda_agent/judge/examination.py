@@ -1,14 +1,14 @@
 """One candidate under examination: loaded, sealed, asked, and what its answers are worth.
 
 The judge places inputs in the ring, releases the candidate, freezes it when it says that it is done, and reads answers,
-inputs and weights itself. Every fault raises `Rejected`.
+inputs and weights itself: between two questions the candidate never runs. Every fault raises `Rejected`.
 """
 
 import asyncio
 import itertools
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Misplaced, Where, fetch, locate
@@ -16,10 +16,12 @@ from cuda_agent.judge.compare import difference
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.sealing import Seal
 from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 NONSENSE = "the process answered with nonsense"
+T = TypeVar("T")
 
 
 class Instance:
@@ -33,35 +35,42 @@ class Instance:
 class Account(NamedTuple):
     """What the glue keeps in the child's memory (binding.cpp, `State`): the judge reads and writes it there."""
 
-    sealed: int
     ghost: int
     inside_ns: int
     calls: int
 
 
-STATE = struct.Struct("4q")
-GHOST = 8  # offset of the field
+STATE = struct.Struct("3q")
 
 
 class Examination:
     """Asks one candidate child; `form` is how its answers lie in memory, known after the first one."""
 
     def __init__(self, child: Child, ring: Ring, host: ProblemHost, config: JudgeConfig) -> None:
-        """`ring` is the one that the child was opened with."""
+        """`ring` is the one that the child was opened with; nothing but this asks the child, or the timing in between."""
         self.child, self.ring, self.host, self.config = child, ring, host, config
         self.form: Sequence[Where] = ()
         self._block = (0, 0)
+        self._seal: Seal | None = None
         self._state = 0
         self._instances = 0
 
     async def begin(self) -> None:
-        """Learn from the child's trusted part, before model_new.py is imported, where to look later on."""
-        answer = await self._ask("begin", {})
+        """Learn from the child, before anything of the submission was loaded, where to look later on."""
+        (address, size), *seal = await self._ask("begin", {})
+        self.ring.memory.child_address = int(address)
+        self._block = (int(address), min(int(size), self.ring.layout.size))
+        self._seal = Seal.of(*seal)
+
+    async def extend(self) -> None:
+        """Load the extension; where its account lies."""
         try:
-            self.ring.memory.child_address, size, self._state = (int(number) for number in answer)
-        except (TypeError, ValueError) as error:
-            raise Rejected("runtime_error", "protocol", NONSENSE) from error
-        self._block = (self.ring.memory.child_address, min(size, self.ring.layout.size))
+            answer = await self._released("extend", {})
+        except ChildFailed as failure:
+            raise load_fault(failure) from failure
+        if not isinstance(answer, int):
+            raise Rejected("runtime_error", "protocol", NONSENSE)
+        self._state = answer
 
     def account(self) -> Account:
         """What stands there now.
@@ -78,26 +87,29 @@ class Examination:
     async def load(self, part: Part) -> Instance:
         """Make an instance with a draw of weights; only before `seal`."""
         try:
-            answer = await self.child.call("load", {"init": part.init, "state": part.state}, self.config.run_seconds)
+            answer = await self._released("load", {"init": part.init, "state": part.state})
         except ChildFailed as failure:
             raise load_fault(failure) from failure
         try:
             places = locate(part.state, answer, self.config.backend, "state_dict")
-            loaded = await asyncio.to_thread(fetch, self._read, part.state, places)
+            loaded = await _reading(fetch, self._read, part.state, places)
         except Misplaced as fault:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
-        except ChildFailed as failure:
-            raise run_fault(failure) from failure
         if not _same_bytes(loaded, part.state):
             raise Rejected("hack", "state_mutated", "parameters and buffers do not hold what was loaded into them")
         self._instances += 1
         return Instance(self._instances - 1, places, part.state)
 
     async def seal(self) -> None:
-        """Take torch's operators from the child."""
+        """Take torch's operators and other libraries from the child."""
         await self._ask("seal", {})
-        if not (await self._frozen(self.account)).sealed:
-            raise Rejected("hack", "forbidden_op", "the submission kept torch's operators from being taken away")
+        await self.check_seal()
+
+    async def check_seal(self) -> None:
+        """See from outside that they are still taken."""
+        assert self._seal is not None
+        if found := await _reading(self._seal.fault, self.child, is_gpu=self.config.backend == "cuda"):
+            raise Rejected("hack", "forbidden_op", found)
 
     async def verify(self, instance: Instance, cases: Sequence[Case]) -> None:
         """Ask for the answers to all cases and compare them."""
@@ -107,7 +119,7 @@ class Examination:
                 if found := await self.wrong(case, output):
                     note = "" if case.variant == "plain" else f" ({case.variant})"
                     raise Rejected("wrong_output", None, f"input set {number}{note}: {found}")
-        if not _same_bytes(await self._frozen(fetch, self._read, instance.state, instance.places), instance.state):
+        if not _same_bytes(await _reading(fetch, self._read, instance.state, instance.places), instance.state):
             raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
 
     async def needs_kernels(self, instance: Instance, case: Case) -> bool:
@@ -117,6 +129,11 @@ class Examination:
         except (Rejected, Misplaced):
             return True
         return bool(await self.wrong(case, output))
+
+    def fresh_inputs(self) -> Packed:
+        """Inputs that were never asked."""
+        self.ring.refresh(0)
+        return self.ring.taken(0)
 
     async def wrong(self, case: Case, output: Packed) -> str:
         """What is wrong with an output; the float64 reference is asked for only where the float32 one does not settle it."""
@@ -132,16 +149,16 @@ class Examination:
     async def _answers(self, instance: Instance, cases: Sequence[Case], *, ghost: bool = False) -> list[Packed]:
         for number, case in enumerate(cases):
             self.ring.place(number, case.inputs)
-        before = await self._frozen(self._begun, ghost)
+        before = await _reading(self._begun, ghost)
         described = await self._ask("answer", {"model": instance.number, "sets": list(range(len(cases)))})
         if not isinstance(described, list) or len(described) != len(cases):
             raise Rejected("runtime_error", "protocol", NONSENSE)
-        outputs: list[Packed] = await self._frozen(self._fetched, cases, described, before)
+        outputs: list[Packed] = await _reading(self._fetched, cases, described, before)
         return outputs
 
     def _begun(self, ghost: bool) -> Account:
         """Before a question: disable the extension's functions or not, and the account as it stands."""
-        self.child.poke(self._state + GHOST, struct.pack("q", int(ghost)))
+        self.child.poke(self._state, struct.pack("q", int(ghost)))
         return self.account()
 
     def _fetched(self, cases: Sequence[Case], described: Sequence[Any], before: Account) -> list[Packed]:
@@ -166,21 +183,26 @@ class Examination:
     def _read(self, address: int, buffer: memoryview) -> None:
         self.ring.memory.read(self.child, address, buffer)
 
-    async def _frozen(self, work: Any, *arguments: Any) -> Any:
-        """Run blocking work on the frozen child."""
-        try:
-            self.child.freeze()
-            result = await asyncio.to_thread(work, *arguments)
-            self.child.thaw()
-        except ChildFailed as failure:
-            raise run_fault(failure) from failure
-        return result
-
     async def _ask(self, method: str, payload: dict[str, Any]) -> Any:
         try:
-            return await self.child.call(method, payload, self.config.run_seconds)
+            return await self._released(method, payload)
         except ChildFailed as failure:
             raise run_fault(failure) from failure
+
+    async def _released(self, method: str, payload: dict[str, Any]) -> Any:
+        """One call of the child, which is frozen before and after."""
+        self.child.thaw()
+        answer = await self.child.call(method, payload, self.config.run_seconds)
+        self.child.freeze()
+        return answer
+
+
+async def _reading(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Blocking work on the memory of a frozen child."""
+    try:
+        return await asyncio.to_thread(work, *arguments, **named)
+    except ChildFailed as failure:
+        raise run_fault(failure) from failure
 
 
 def mutation(case: Case, after: Packed | None) -> str:

@@ -15,14 +15,16 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
 from cuda_agent.errors import BuildEnvironmentError
 from cuda_agent.judge.build import MODULES, Manifest, first_error, symbols
+from cuda_agent.judge.proof import ALLOWED_OPERATORS
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
-ARENA, REFRESH = (Path(__file__).with_name("native") / name for name in ("arena.cpp", "refresh.cpp"))
+ARENA, REFRESH, SEAL = (Path(__file__).with_name("native") / name for name in ("arena.cpp", "refresh.cpp", "seal.cpp"))
 TORCH_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
 SYSTEM_LIBRARIES = (
     "libc.so.6",
@@ -37,7 +39,8 @@ SYSTEM_LIBRARIES = (
 )
 CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcudnn.so")
 SYSTEM_SYMBOLS = "system_symbols"
-GLUE_VERSION = 6  # raise when the way the glue is made changes
+SEAL_MODULE = "judge_seal.so"
+GLUE_VERSION = 7  # raise when the way the glue is made changes
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
 
 
@@ -66,11 +69,13 @@ def _key(compiler: str, backend: str, arch: str) -> str:
     version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
     cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
     parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
-    parts += [
-        path.read_text()
-        for path in (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH, REFRESH.with_suffix(".cu"))
-    ]
+    sources = (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH, REFRESH.with_suffix(".cu"), SEAL)
+    parts += [_allowed(), *(path.read_text() for path in sources)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _allowed() -> str:
+    return " ".join(sorted(ALLOWED_OPERATORS))
 
 
 def _torch_version() -> str:
@@ -99,13 +104,17 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
     defines = ("-DWITH_CUDA",) if backend == "cuda" else ()
     module = (f"-DTORCH_EXTENSION_NAME={MODULES[backend]}",)
     glue = [compiler, "-O2", "-fPIC", "-std=c++20", *defines, *module, *system, f"-I{folder}"]
-    _must([*glue, "-c", str(TEMPLATE / "binding.cpp"), "-o", str(folder / "glue.o")])
-    _must(["strip", "-g", str(folder / "glue.o")])
+    stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
+    seal = ["-shared", f'-DALLOWED_OPERATORS="{_allowed()}"', str(SEAL), "-o", str(folder / SEAL_MODULE), *stubs]
+    with ThreadPoolExecutor(2) as workers:
+        binding = workers.submit(_must, [*glue, "-c", str(TEMPLATE / "binding.cpp"), "-o", str(folder / "glue.o")])
+        workers.submit(_must, [*glue, *seal]).result()
+        binding.result()
+    _must(["strip", "-g", str(folder / "glue.o"), str(folder / SEAL_MODULE)])
     if backend == "cuda":
         _must([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(ARENA), "-o", str(folder / "arena.so")])
         _must([*_cuda_flags(arch), "-cubin", str(REFRESH.with_suffix(".cu")), "-o", str(folder / "refresh.cubin")])
     _must([compiler, *KERNEL_FLAGS, "-std=c++17", "-shared", str(REFRESH), "-o", str(folder / "refresh.so")])
-    stubs = _stubs(compiler, folder, (*TORCH_LIBRARIES, *(("c10_cuda", "torch_cuda") if backend == "cuda" else ())))
     vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
     mvec = ("-lmvec",) if _links(compiler, folder, "_ZGVdN8v_expf") else ()
     if not mvec:

@@ -2,7 +2,8 @@
 
 Children of a problem stay alive while it is in use (least recently used go first); submissions whose problem is loaded go
 first. An identical submission on the same problem gets the same verdict, from memory, from a judgement under way, or from
-`lookup`. A bad submission never raises, and a fault of the host is the verdict `infra_error`, which is never remembered.
+`lookup`, except where its times are in doubt (`doubts`). A bad submission never raises, and a fault of the host is the verdict
+`infra_error`, which is never remembered.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import Any, Literal, Self
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import CudaAgentError, DeviceError, JudgeError
-from cuda_agent.judge import glue, inductor, machine
+from cuda_agent.judge import doubts, glue, inductor, machine
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.builds import Builds
 from cuda_agent.judge.device import Device
@@ -68,6 +69,7 @@ class JudgePool:
         self._slots = _Slots(at_once or len(os.sched_getaffinity(0)))
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
+        self._feats = doubts.Feats()
         self._bench: Bench | None = None
         self.manifest: Manifest  # of the glue that submissions are built with, once running; the agent's shell sees its folder
 
@@ -155,16 +157,22 @@ class JudgePool:
             if fresh:
                 future.cancel()
             raise
-        if verdict.status in UNSETTLED and self._known.get(key) is future:
+        if self._known.get(key) is future and (verdict.status in UNSETTLED or self._doubted(purpose, verdict)):
             del self._known[key]
         return verdict
+
+    def _doubted(self, purpose: Purpose, verdict: Verdict) -> bool:
+        """Whether whoever asks again must get a new one."""
+        return purpose == "judge" and doubts.near_step(verdict, self.config.milestone)
 
     async def _judge(
         self, purpose: Purpose, key: str, code: str, submission: Submission, seed: int | None, *, fresh: bool
     ) -> Verdict:
-        if purpose == "judge" and not fresh and (found := await self._looked_up(key)):
+        if purpose == "judge" and not fresh and (found := await self._looked_up(key)) and not self._doubted(purpose, found):
             return found
         verdict = await self._evaluate(code, submission, seed, timed=purpose != "verify")
+        if purpose == "judge" and seed is None and self._feats.extraordinary(verdict):
+            verdict = doubts.settled(verdict, await self._evaluate(code, submission, None, timed=True))
         if purpose == "judge":  # feedback has no key: it must never be looked up as the verdict that counts
             verdict = replace(verdict, environment={**verdict.environment, "cache_key": key})
         if purpose == "judge" and self._record is not None and verdict.status not in UNSETTLED:
@@ -203,11 +211,11 @@ class JudgePool:
             await self._evict()
 
     async def _tried(self, evaluation: Evaluation) -> Verdict:
-        """The verdict; a device that was short of something for a moment is asked again."""
+        """The verdict; a host that was short of memory or time for a moment is asked again."""
         for pause in RETRY_SECONDS:
             try:
                 return await evaluation.verdict()
-            except DeviceError:
+            except (DeviceError, JudgeError):
                 await asyncio.sleep(pause)
         return await evaluation.verdict()
 

@@ -86,6 +86,7 @@ class ProblemHost:
         self._reference: Child | None = None
         self._opponent: Opponent | None = None
         self._fault: str | None = None
+        self._late = 0  # time-outs in a row
         self.operators: frozenset[str] = frozenset()  # of torch that the reference calls, known after the first exam
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self.timing = asyncio.Lock()
@@ -181,16 +182,27 @@ class ProblemHost:
                 target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
                 self._reference = await self._server.open(target, payload, self._limits, binds)
             async with (lease or self._lease)():
-                return await self._reference.call(method, question, ANSWER_SECONDS)
+                answer = await self._reference.call(method, question, ANSWER_SECONDS)
         except ChildFailed as failure:
-            raise _fault(failure) from failure
+            raise self._blamed(failure) from failure
+        self._late = 0
+        return answer
+
+    def _blamed(self, failure: ChildFailed) -> Exception:
+        """Whose fault a child's failure is: one time-out may be a busy host's, a second one in a row is the problem's."""
+        if failure.kind != "timeout":
+            return ProblemInvalid(f"the problem fails: {failure.detail}")
+        self._late += 1
+        if self._late > 1:
+            return ProblemInvalid(f"the problem gave {failure.detail}, {self._late} times in a row")
+        return JudgeError(f"the problem did not answer in time: {failure.detail}")
 
     def _brought(self, packed: Packed) -> Packed:
         assert self._reference is not None
         try:
             return brought(packed, self._reference.peek_into)
         except ChildFailed as failure:
-            raise _fault(failure) from failure
+            raise self._blamed(failure) from failure
 
     def _parts(self, answer: Any) -> list[Part]:
         return [_part(part, self._brought) for part in answer["parts"]]
@@ -208,7 +220,8 @@ class ProblemHost:
                 answer = await child.call("prepare", {}, OPEN_SECONDS)
         except BaseException as failure:
             ring.close()
-            raise (_fault(failure) if isinstance(failure, ChildFailed) else failure) from failure
+            raise (self._blamed(failure) if isinstance(failure, ChildFailed) else failure) from failure
+        self._late = 0
         facts = BaselineFacts.of(answer)
         if answer["files"] and facts.compiles:
             inductor.write_bundle(bundle, answer["files"])
@@ -225,10 +238,3 @@ def _case(weights: int, data: dict[str, Any], bring: Callable[[Packed], Packed])
     after = None if data["after"] is None else bring(data["after"])
     told = (int(data["seed"]), str(data["variant"]), bring(data["inputs"]), bring(data["output"]))
     return Case(weights, *told, after, bool(data["aliases"]))
-
-
-def _fault(failure: ChildFailed) -> Exception:
-    """A time-out may be the machine's fault and is tried again elsewhere; everything else is the problem's."""
-    if failure.kind == "timeout":
-        return JudgeError(f"the problem did not answer in time: {failure.detail}")
-    return ProblemInvalid(f"the problem fails: {failure.detail}")

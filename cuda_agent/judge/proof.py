@@ -1,7 +1,7 @@
 """Proof of work: the kernels of kernels/ must do it, and nothing else may. Pure rules; the facts come from elsewhere.
 
 Three layers that complement each other. Operators: everything of torch's dispatcher but `ALLOWED_OPERATORS` is taken away
-from the candidate's process before its first call, whoever asks, from Python or C++ (the glue's `_seal`). Imports: what
+from the candidate's process before its first call, whoever asks, from Python or C++ (`sealing`). Imports: what
 the compiled kernels may take from other libraries (`forbidden_import`): not an operator behind the dispatcher, a loaded
 library, or Python. Share: nearly all of a call's time is spent inside the extension
 (`idle_kernels`), and with the extension's functions disabled the answer must be wrong. None of them stops native code that
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 CREATION = (
     "empty empty_memory_format empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros zero_ "
-    "ones ones_like new_ones full full_like new_full fill_ arange scalar_tensor lift lift_fresh"
+    "ones ones_like new_ones full full_like new_full fill_ resize_ arange scalar_tensor lift lift_fresh"
 )
 VIEWS = (
     "view view_as _unsafe_view reshape _reshape_alias as_strided alias detach t transpose permute select slice "
@@ -22,7 +22,7 @@ VIEWS = (
 )
 COPIES = "contiguous clone copy_ to resolve_conj resolve_neg"  # `to` itself copies through _to_copy, which is not here
 ALLOWED_OPERATORS = frozenset(f"{CREATION} {VIEWS} {COPIES}".split())
-SEALED = "forbidden operator"  # how the glue's refusal begins
+SEALED, SEALED_CODE = "forbidden operator", "forbidden library"  # how refusals begin (native/seal.cpp)
 
 LEAST_SHARE = 0.5
 OUTSIDE_NS = 100_000  # so much per call may pass outside the kernels in any case: Python itself

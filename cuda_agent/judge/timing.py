@@ -176,7 +176,7 @@ class Contestant:
 
 
 def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: JudgeConfig) -> Times:
-    """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up thawed.
+    """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up frozen.
 
     Raises:
         ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
@@ -193,8 +193,7 @@ def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: Judg
         return _rounds(contestants, config)
     finally:
         for runner in (candidate, baseline):
-            with contextlib.suppress(ChildFailed):
-                runner.child.thaw()
+            runner.child.relax()
 
 
 def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:

@@ -1,4 +1,4 @@
-"""What `cuda-agent report` prints: one JSON object, or the tables; and the picture where a path is given."""
+"""What `cuda-agent report` prints: one JSON object, or the tables; the audit; the picture where a path is given."""
 
 import json
 import sys
@@ -9,8 +9,9 @@ from uuid import UUID
 from rich.console import Console
 
 from cuda_agent.errors import ConfigError
+from cuda_agent.report.audit import audit_grid, campaign_audit
 from cuda_agent.report.summary import campaign_summary
-from cuda_agent.report.table import print_tables
+from cuda_agent.report.table import print_tables, terminal_table
 
 if TYPE_CHECKING:
     from cuda_agent.store.session import Store
@@ -35,6 +36,23 @@ def print_report(store: "Store", campaign_id: UUID | None, as_json: bool, png_pa
     if png_path is not None:
         _write_picture(summary, png_path)
         print(f"curve: {png_path}", file=sys.stderr)
+
+
+def print_audit(store: "Store", campaign_id: UUID | None, as_json: bool) -> None:
+    """Print the verdicts of a campaign that were judged twice, as `print_report` prints the report.
+
+    Raises:
+        ConfigError, StoreError: as `print_report`.
+    """
+    entries = campaign_audit(store, campaign_id)
+    if as_json:
+        print(json.dumps({"audit": entries}, allow_nan=False, ensure_ascii=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if entries:
+        console.print(terminal_table(audit_grid(entries)))
+    else:
+        console.print("No counted verdict of this campaign was judged twice: no speed-up was above 10× or in the top 1 %.")
 
 
 def _write_picture(summary: dict[str, object], png_path: Path) -> None:

@@ -25,6 +25,8 @@ from cuda_agent.sandbox.view import PACKAGE, interpreter
 from cuda_agent.sandbox.wire import WireError, decode, encode, reader, receive_blocking, send_blocking
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cuda_agent.sandbox.kernel import Writable
 
 LOG_BYTES = 64 * 1024
@@ -104,6 +106,10 @@ class Child:
         """Give the threads that the child has by now a core each, and priority over other work, where the host allows that."""
         self._server._tell("hasten", self._number)
 
+    def relax(self) -> None:
+        """Take back what `hasten` gave."""
+        self._server._tell("relax", self._number)
+
     def worker_pid(self) -> int:
         """Number of the process that runs the code, as this process sees it."""
         return self._process().pid
@@ -141,6 +147,21 @@ class Child:
         """
         with self._blamed():
             self._process().read_into(address, buffer)
+
+    def gather(self, addresses: "np.ndarray[Any, Any]", size: int) -> "np.ndarray[Any, Any]":
+        """`size` bytes of the child's memory from each of the addresses (uint64), one row each; raises as `peek_into`."""
+        with self._blamed():
+            return self._process().gather(addresses, size)
+
+    def executable(self) -> list[tuple[int, int]]:
+        """Start and end of every mapping of the child that may be executed; raises as `peek_into`."""
+        with self._blamed():
+            return self._process().executable()
+
+    def filters(self) -> int:
+        """How many filters of system calls the child has; raises as `peek_into`."""
+        with self._blamed():
+            return self._process().filters()
 
     def poke(self, address: int, content: bytes) -> None:
         """Write into the child's memory; raises as `peek_into`."""

@@ -7,10 +7,13 @@ process by a descriptor or checks it against one, so a process that took over it
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cuda_agent.sandbox import kernel
 
@@ -75,6 +78,36 @@ class Process:
         """
         kernel.read_memory(self.pid, address, buffer)
         self._signal(0)
+
+    def gather(self, addresses: "np.ndarray[Any, Any]", size: int) -> "np.ndarray[Any, Any]":
+        """`size` bytes from each of the addresses (uint64): an array of bytes, one row each; raises as `read_into`."""
+        found = np.empty((len(addresses), size), np.uint8)
+        kernel.gather_memory(self.pid, addresses, found.reshape(-1))
+        self._signal(0)
+        return found
+
+    def executable(self) -> list[tuple[int, int]]:
+        """Start and end of every mapping that may be executed."""
+        found = []
+        for line in self._proc("maps").splitlines():
+            span, mode = line.split(maxsplit=2)[:2]
+            if "x" in mode:
+                start, _, end = span.partition("-")
+                found.append((int(start, 16), int(end, 16)))
+        return found
+
+    def filters(self) -> int:
+        """How many filters of system calls are installed in its first thread."""
+        found = re.search(r"^Seccomp_filters:\s*(\d+)", self._proc("status"), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def _proc(self, name: str) -> str:
+        try:
+            text = Path(f"/proc/{self.pid}/{name}").read_text()
+        except FileNotFoundError as error:
+            raise ProcessLookupError from error
+        self._signal(0)
+        return text
 
     def write_from(self, address: int, buffer: "Writable") -> None:
         """Copy `buffer` into the process's memory at `address`; raises as `read_into`."""

@@ -1,7 +1,7 @@
 """The fork server's process: single-threaded and trusted; loads heavy modules once and forks children in milliseconds.
 
 `python -m cuda_agent.sandbox.server DESCRIPTOR MODULE...` speaks JSON packets on a SOCK_SEQPACKET socket: `spawn` (with the
-child's socket, log and perhaps a shared block as descriptors), `kill`, `hasten`. It answers {id, pid} when a child was
+child's socket, log and perhaps a shared block as descriptors), `kill`, `hasten`, `relax`. It answers {id, pid} when a child was
 forked and {id, exit} when it has ended, and ends with its client.
 Each child is the first process of an own pid namespace, so that killing it kills all it started; its own child, the
 worker, runs the code.
@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Server:
             os.kill(self.by_id[request["id"]], signal.SIGKILL)
         elif request["op"] == "hasten" and request["id"] in self.by_id:
             _hasten(self.by_id[request["id"]])
+        elif request["op"] == "relax" and request["id"] in self.by_id:
+            _relax(self.by_id[request["id"]])
         return True
 
     def spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
@@ -183,18 +185,39 @@ def _hasten(first: int) -> None:
     waits for the other, spinning, would keep it from running.
     """
     cores = sorted(os.sched_getaffinity(0))
+    for pid, threads in _processes(first):
+        for number, thread in enumerate(threads):
+            spread = 1 < len(threads) <= len(cores)
+            _schedule(pid, thread, -20, {cores[number]} if spread else set(cores))
+
+
+def _relax(first: int) -> None:
+    """Undo `_hasten`: what spins or hangs in such a child later on would keep everyone else waiting."""
+    cores = os.sched_getaffinity(0)
+    for pid, threads in _processes(first):
+        for thread in threads:
+            _schedule(pid, thread, 0, cores)
+
+
+def _processes(first: int) -> Iterator[tuple[int, list[int]]]:
+    """A process and all below it, each with its threads; one that ends meanwhile is left out."""
     pids = [first]
     while pids:
         pid = pids.pop()
         with contextlib.suppress(OSError):
-            Path(f"/proc/{pid}/autogroup").write_text("-20")
-        with contextlib.suppress(OSError):
             threads = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-            for number, thread in enumerate(threads):
+            for thread in threads:
                 pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-                if 1 < len(threads) <= len(cores):
-                    os.sched_setaffinity(thread, {cores[number]})
-                os.setpriority(os.PRIO_PROCESS, thread, -20)
+            yield pid, threads
+
+
+def _schedule(pid: int, thread: int, nice: int, cores: set[int]) -> None:
+    """Set a thread's priority and cores, and the priority of its process' session, as far as the host allows."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(thread, cores)
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def _kill_user(uid: int) -> None:

@@ -98,12 +98,15 @@ async def test_long_lived_child_keeps_state_and_survives_exceptions(server: Fork
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="raising priority needs root")
-async def test_hastened_child_goes_before_others(server: ForkServer) -> None:
+async def test_hastened_child_goes_before_others_until_it_is_relaxed(server: ForkServer) -> None:
     child = await server.open(f"{HELPERS}:counter", {"start": 0}, Limits(), BINDS)
     assert await child.call("nice", {}, 5) == 0
     child.hasten()
     async with asyncio.timeout(5):
         while await child.call("nice", {}, 5) != -20:
+            await asyncio.sleep(0.01)
+        child.relax()
+        while await child.call("nice", {}, 5) != 0:
             await asyncio.sleep(0.01)
     await child.close()
 

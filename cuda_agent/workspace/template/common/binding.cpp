@@ -1,13 +1,11 @@
 // The extension module: turns Python arguments into TensorViews and calls what kernels/ registered. Protected: the judge
 // uses its own copy, compiled once per machine and linked with each submission.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <time.h>
 
 #include <cstring>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,7 +39,6 @@ std::vector<BindingEntry>& binding_entries() {
 
 // Read and written by the judge from outside, by its address (examination.py).
 struct State {
-  long sealed = 0;     // operators taken away
   long ghost = 0;      // what kernels/ registered does nothing: the answer must then be wrong
   long inside_ns = 0;  // time spent in it
   long calls = 0;      // calls of it
@@ -189,40 +186,6 @@ void account(pybind11::module& module) {
   }
 }
 
-// Torch's operators are taken away from this process, in every thread and language, but for those named.
-void refuse(const c10::OperatorHandle& operation, torch::jit::Stack*) {
-  throw std::runtime_error("forbidden operator " + operation.operator_name().name);
-}
-
-void seal(const std::vector<std::string>& allowed) {
-  static auto* kept = new std::vector<c10::RegistrationHandleRAII>();  // never given back
-  static const c10::DispatchKey keys[] = {
-      c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::MkldnnCPU,
-      c10::DispatchKey::QuantizedCPU, c10::DispatchKey::NestedTensorCPU,
-#ifdef WITH_CUDA
-      c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
-      c10::DispatchKey::NestedTensorCUDA,
-#endif
-  };
-  const std::set<std::string> spared(allowed.begin(), allowed.end());
-  struct Silent : c10::WarningHandler {
-    void process(const c10::Warning&) override {}  // that kernels are replaced is the purpose
-  } silent;
-  c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto separator = name.name.find("::");
-    if (name.name.compare(0, separator, "aten") == 0 && spared.count(name.name.substr(separator + 2))) continue;
-    const auto operation = dispatcher.findOp(name);
-    for (const c10::DispatchKey key : keys) {
-      const bool plain = key == c10::DispatchKey::CPU || key == c10::DispatchKey::CUDA;
-      if (!plain && operation && !operation->hasKernelForDispatchKey(key)) continue;
-      kept->push_back(dispatcher.registerImpl(name, key, c10::KernelFunction::makeFromBoxedFunction<&refuse>(), std::nullopt, nullptr, "sealed"));
-    }
-  }
-  state.sealed = static_cast<long>(kept->size());
-}
-
 }  // namespace
 
 extern "C" void light_register(LightEntry* entry) {
@@ -242,6 +205,5 @@ PYBIND11_MODULE(EXTENSION, module) {
     auto capsule = pybind11::reinterpret_steal<pybind11::object>(PyCapsule_New(entry, nullptr, nullptr));
     module.attr(entry->name) = pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(definition, capsule.ptr()));
   }
-  module.def("_seal", &seal);
   module.def("_state", [] { return reinterpret_cast<long>(&state); });
 }

@@ -1,0 +1,51 @@
+"""What was taken from a candidate's process before its first call, as seen from outside.
+
+`judge_seal` (native/seal.cpp) takes torch's operators, the code of other libraries, and on a processor the right to map new
+code. The submission's Python runs in the same process before that and could keep it from happening, or undo it: so the
+child tells, before anything of the submission is loaded, where the judge can look, and the judge looks at the frozen child
+after the seal and again at the end.
+
+It shows how things stand when the judge looks. Native code that puts an operator back for the length of a call and knows
+torch's private tables well enough to do so is not caught by this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from cuda_agent.sandbox.forkserver import Child
+
+KEPT = "the submission kept {} from being taken away; only kernels/ may compute"
+FILTERS = {False: 2, True: 1}  # of system calls, by whether the device is a GPU
+
+
+@dataclass(frozen=True)
+class Seal:
+    """`entries` are addresses of operators' table entries that must begin with `pattern`; `code` must not be executable."""
+
+    pattern: bytes
+    entries: "np.ndarray[Any, Any]"
+    code: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, pattern: bytes, entries: "np.ndarray[Any, Any]", code: Sequence[Sequence[int]]) -> Self:
+        """From what the child's trusted part told."""
+        return cls(pattern, entries, tuple((first, end) for first, end in code))
+
+    def fault(self, child: Child, *, is_gpu: bool) -> str:
+        """What the frozen child still has, in words; or an empty string.
+
+        Raises:
+            ChildFailed: it has ended.
+        """
+        found = child.gather(self.entries, len(self.pattern))
+        if not bool((found == np.frombuffer(self.pattern, np.uint8)).all()):
+            return KEPT.format("torch's operators")
+        for start, end in child.executable():
+            if any(start < last and first < end for first, last in self.code):
+                return KEPT.format("another library's code")
+        if child.filters() < FILTERS[is_gpu]:
+            return KEPT.format("the right to new code")
+        return ""
