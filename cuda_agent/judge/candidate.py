@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from cuda_agent.judge.answers import addresses, describe
 from cuda_agent.judge.child_device import ChildDevice, child_device
@@ -48,12 +49,11 @@ class StateDict(LoadFault):
 class Candidate:
     """A submission with one instance per draw of weights."""
 
-    def __init__(self, module: str, seal: str, device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
-        """Nothing of the submission is loaded yet; `module` is its extension, `seal` the path of the judge's own one,
-        `block` where the shared memory lies.
-        """
-        self.module, self.device, self.block = module, device, block
-        self._seal = _loaded("judge_seal", seal)
+    def __init__(self, payload: dict[str, Any], device: ChildDevice, arguments: list[list[Any]], block: list[int]) -> None:
+        """Nothing of the submission is loaded yet; `payload` as in `open_candidate`, `block` where the shared memory lies."""
+        self.module, self.device, self.block = payload["module"], device, block
+        self.threads, self.untimed_threads = payload["threads"], payload["untimed_threads"]
+        self._seal = _loaded("judge_seal", payload["seal"])
         self.models: list[Any] = []
         self.watch = Stopwatch(device, self._call, arguments)
         self.model: Any = None
@@ -96,13 +96,19 @@ class Candidate:
     def answer(self, payload: dict[str, Any]) -> list[Any]:
         """Call instance `model` on each of `sets`; all outputs live until the next call, so that a shared buffer shows."""
         self.model = self.models[payload["model"]]
+        self._use_threads(self.untimed_threads)
         self.watch.batch(payload["sets"])
         return [describe(output) for output in self.watch.kept]
 
     def batch(self, payload: dict[str, Any]) -> list[Any]:
         """Time a call on each of `sets`: nanoseconds by call, and where each call's outputs lie."""
+        self._use_threads(self.threads)
         times = self.watch.batch(payload["sets"])
         return [times, [addresses(output) for output in self.watch.kept]]
+
+    def _use_threads(self, count: int) -> None:
+        if torch.get_num_threads() != count:
+            torch.set_num_threads(count)
 
     def _call(self, *arguments: Any) -> Any:
         return self.model(*arguments)
@@ -139,9 +145,9 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 def open_candidate(payload: dict[str, Any]) -> Candidate:
     """Entry for the fork server.
 
-    `files`, `module` (name), `binary` (bytes), `seal` (path of the judge's own module); `backend`, `threads`, `tf32`;
-    `layout` of the inputs' ring, size of the shared `block`, and `arena`, the library of the allocator over the rest of it
-    (backend cuda).
+    `files`, `module` (name), `binary` (bytes), `seal` (path of the judge's own module); `backend`, `threads`, `tf32`, and
+    `untimed_threads`, which answers are given with; `layout` of the inputs' ring, size of the shared `block`, and `arena`, the
+    library of the allocator over the rest of it (backend cuda).
     """
     os.environ["OMP_NUM_THREADS"] = str(payload["threads"])
     device = child_device(payload)
@@ -151,7 +157,7 @@ def open_candidate(payload: dict[str, Any]) -> Candidate:
     os.chdir(WORK)
     sys.path.insert(0, str(WORK))
     forbid_processes()
-    made = Candidate(payload["module"], payload["seal"], device, arguments, block)
+    made = Candidate(payload, device, arguments, block)
     sys.addaudithook(_refuse)
     return made
 

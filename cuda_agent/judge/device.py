@@ -31,6 +31,13 @@ class Device:
         return {"backend": self.config.backend, "threads": self.threads, "tf32": self.config.tf32}
 
     @property
+    def untimed_threads(self) -> int:
+        """For what is not timed and runs beside other work: two threads that wait for each other on a shared core take ten times
+        as long as one.
+        """
+        return max(1, self.threads // 4)
+
+    @property
     def is_gpu(self) -> bool:
         """Whether this is no processor."""
         return self.config.backend == "cuda"

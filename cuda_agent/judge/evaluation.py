@@ -223,7 +223,7 @@ class Evaluation:
         payload: dict[str, Any] = {"files": dict(self.submission.files), "module": MODULES[config.backend]}
         payload["binary"] = built.binary
         payload |= {"layout": ring.layout.text, "block": ring.memory.size, "arena": device.arena, "seal": device.seal}
-        payload |= device.settings
+        payload |= {**device.settings, "untimed_threads": device.untimed_threads}
         limits, shared = device.limits(config.run_seconds), ring.memory.descriptor
         target = "cuda_agent.judge.candidate:open_candidate"
         with self.phases.timed("load"):

@@ -32,21 +32,21 @@ class LoadedProblem:
 
     def init_inputs(self, seed: int) -> Any:
         """Arguments of Model under a seed: a list, or a dictionary of keywords."""
-        torch.manual_seed(seed)
+        self.device.seed(seed)
         with self.device.context():
             return self.device.moved(self.get_init_inputs())
 
     def model(self, seed: int) -> torch.nn.Module:
         """A fresh Model with weights drawn under a seed, in eval mode."""
         init = self.init_inputs(seed)
-        torch.manual_seed(seed)
+        self.device.seed(seed)
         with self.device.context():
             made = self.module.Model(**init) if isinstance(init, dict) else self.module.Model(*init)
         return made.to(self.device.name).eval()  # type: ignore[no-any-return]
 
     def inputs(self, seed: int) -> list[Any]:
         """Inputs drawn under a seed."""
-        torch.manual_seed(seed)
+        self.device.seed(seed)
         with self.device.context():
             return list(self.device.moved(list(self.get_inputs())))
 

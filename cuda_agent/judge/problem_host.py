@@ -178,7 +178,7 @@ class ProblemHost:
         """One call of the reference child, whose answer's tensors are to be brought before the next; hold `_asking`."""
         try:
             if self._reference is None or not self._reference.alive:
-                payload = {"code": self.code, **self._device.settings}
+                payload = {"code": self.code, **self._device.settings, "threads": self._device.untimed_threads}
                 target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
                 self._reference = await self._server.open(target, payload, self._limits, binds)
             async with (lease or self._lease)():

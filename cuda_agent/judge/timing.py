@@ -188,8 +188,8 @@ def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: Judg
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -20)
     try:
         for contestant in contestants[:2]:
+            _guarded(contestant, contestant.first)  # its threads must be there to be hastened
             _guarded(contestant, contestant.runner.child.hasten)
-            _guarded(contestant, contestant.runner.child.freeze)
         return _rounds(contestants, config)
     finally:
         for runner in (candidate, baseline):

@@ -5,8 +5,9 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from _typeshed import WriteableBuffer
 
     Writable = WriteableBuffer | np.ndarray[Any, Any]  # numpy's types call an array a buffer from Python 3.12 on only
@@ -140,11 +141,13 @@ def gather_memory(pid: int, addresses: "np.ndarray[Any, Any]", buffer: "Writable
     size, count = memoryview(raw).nbytes, len(addresses)
     each = size // max(1, count)
     first = ctypes.c_char.from_buffer(raw)
+    extents = np.empty((count, 2), np.uint64)  # an array of struct iovec
+    extents[:, 0], extents[:, 1] = addresses, each
     for start in range(0, count, _MOST_EXTENTS):
-        some = addresses[start : start + _MOST_EXTENTS]
-        remote = (_Extent * len(some))(*(_Extent(int(address), each) for address in some))
-        local = _Extent(ctypes.addressof(first) + start * each, len(some) * each)
-        if _libc.process_vm_readv(pid, local, 1, remote, len(some), 0) != len(some) * each:
+        some = min(_MOST_EXTENTS, count - start)
+        remote = _Extent.from_buffer(extents, start * ctypes.sizeof(_Extent))
+        local = _Extent(ctypes.addressof(first) + start * each, some * each)
+        if _libc.process_vm_readv(pid, local, 1, remote, some, 0) != some * each:
             raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
 
 

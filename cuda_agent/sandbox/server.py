@@ -196,7 +196,7 @@ def _relax(first: int) -> None:
     cores = os.sched_getaffinity(0)
     for pid, threads in _processes(first):
         for thread in threads:
-            _schedule(pid, thread, 0, cores)
+            _schedule(pid, thread, os.getpriority(os.PRIO_PROCESS, 0), cores)
 
 
 def _processes(first: int) -> Iterator[tuple[int, list[int]]]:
