@@ -87,18 +87,18 @@ class MeteredShell:
             await asyncio.gather(self._slices, return_exceptions=True)
         await self._release()
 
-    async def start(self, command: str) -> JobReport:
-        """Start a background job. Raises JobFault, SandboxError."""
+    async def start(self, command: str) -> str:
+        """Start a background job and return its id. Raises JobFault, SandboxError."""
         self._running = True
         try:
             await self._hold()
-            report = await self._shell.start(command)
+            job_id = await self._shell.start(command)
         finally:
             self._running = False
             await self._release_unless_working()
         if self._lease is not None and (self._slices is None or self._slices.done()):
             self._slices = asyncio.create_task(self._slice())
-        return report
+        return job_id
 
     async def look(self, job_id: str) -> JobReport:
         """What a job printed since the last look, and how it stands. Raises JobFault."""

@@ -36,8 +36,9 @@ _REPORT_SECONDS = 0.05
 _JOB_VARIABLE = "CUDA_AGENT_JOB"
 _PIPES = Path("/run/jobs")
 # The word is a nonce: what a killed bash left unread of a command is passed over.
-_KEEPER = f"""while read -r word; do [[ $word == "$0" ]] || continue
-/bin/bash --noprofile --norc -s; printf 'ended %d\\n' $? >&{STATUS}; done"""
+_KEEPER = f"""exec 4>&2 2>/dev/null
+while read -r word; do [[ $word == "$0" ]] || continue
+/bin/bash --noprofile --norc -s 2>&4 4>&-; printf 'ended %d\\n' $? >&{STATUS}; done"""
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ class Shell:
                 return
         await self._stop()
 
-    async def start(self, command: str) -> JobReport:
-        """Start a command as a background job and return how it stands.
+    async def start(self, command: str) -> str:
+        """Start a command as a background job and return its id.
 
         Raises:
             JobFault: too many run, or bash could not start it.
@@ -157,7 +158,7 @@ class Shell:
                 await self.interrupt()
                 raise JobFault(f"the shell could not start the job: {self._text().strip()[-500:] or 'it ended'}; try again")
             job.group = group
-            return job.report()
+            return job.id
 
     async def look(self, job_id: str) -> JobReport:
         """What a job printed since the last look, and how it stands. Raises JobFault for an unknown id."""

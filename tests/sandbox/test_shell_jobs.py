@@ -54,8 +54,8 @@ def alive(mark: str) -> int:
 async def test_a_job_starts_where_the_shell_stands_and_reports_its_exit_code(shell: Shell) -> None:
     await shell.run("cd kernels; export A=5; B=6; f() { echo $A$B; }")
     job = await shell.start("pwd; f; echo err >&2; exit 3")
-    assert (job.id, job.state) == ("bash_1", "running")
-    report = await ended(shell, job.id)
+    assert job == "bash_1"
+    report = await ended(shell, job)
     assert report.output.endswith("/workspace/kernels\n56\nerr\n")
     assert (report.state, report.exit_code) == ("ended", 3)
 
@@ -64,13 +64,13 @@ async def test_only_what_is_new_is_told_and_the_shell_stays_free(shell: Shell) -
     job = await shell.start("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two")
 
     async def said_one() -> bool:
-        return (await shell.look(job.id)).output == "one\n"
+        return (await shell.look(job)).output == "one\n"
 
     await until(said_one)
-    assert (await shell.look(job.id)).output == ""
+    assert (await shell.look(job)).output == ""
     assert (await shell.run("jobs; wait; touch go; echo free")).output == "free\n"
-    assert (await ended(shell, job.id)).output == "two\n"
-    assert (await shell.look(job.id)).output == ""
+    assert (await ended(shell, job)).output == "two\n"
+    assert (await shell.look(job)).output == ""
 
 
 async def test_kill_ends_what_ignores_signals_forks_and_hides(shell: Shell) -> None:
@@ -84,31 +84,31 @@ async def test_kill_ends_what_ignores_signals_forks_and_hides(shell: Shell) -> N
         return alive("54322") == 5
 
     await until(all_there)
-    report = await shell.kill(job.id)
+    report = await shell.kill(job)
     assert report.state == "killed" and report.exit_code is None and report.killed >= 7
 
     async def none_there() -> bool:
         return alive("54322") == 0
 
     await until(none_there)
-    assert (await shell.look(job.id)).state == "killed"
-    assert (await shell.look(other.id)).state == "running" and alive("54321") == 1
+    assert (await shell.look(job)).state == "killed"
+    assert (await shell.look(other)).state == "running" and alive("54321") == 1
     assert (await shell.run("echo still")).output == "still\n"
 
 
 async def test_kill_ends_what_an_ended_job_left(shell: Shell) -> None:
     job = await shell.start("sleep 54323 & echo started")
-    assert (await ended(shell, job.id)).exit_code == 0
+    assert (await ended(shell, job)).exit_code == 0
     assert alive("54323") == 1
-    report = await shell.kill(job.id)
+    report = await shell.kill(job)
     assert (report.state, report.exit_code, report.killed) == ("ended", 0, 1)
-    assert (await shell.kill(job.id)).killed == 0
+    assert (await shell.kill(job)).killed == 0
 
 
 async def test_a_fork_bomb_can_be_killed(shell: Shell) -> None:
     job = await shell.start("bomb() { while :; do bomb & sleep 0.01; done; }; bomb 2>/dev/null")
     await asyncio.sleep(0.5)
-    assert (await shell.kill(job.id)).killed > 10
+    assert (await shell.kill(job)).killed > 10
     assert (await shell.run("echo still; ls /proc | grep -c '^[0-9]'")).output.startswith("still\n")
 
 
@@ -116,7 +116,7 @@ async def test_a_job_that_the_agent_kills_itself_is_noticed(shell: Shell) -> Non
     job = await shell.start("kill -9 $BASHPID $PPID; sleep 54324")
     await shell.run("true")
     again = await shell.start("kill -9 0")
-    for name in (job.id, again.id):
+    for name in (job, again):
         assert (await ended(shell, name)).state in ("killed", "ended")
     assert not shell.working
 
@@ -126,29 +126,29 @@ async def test_a_flood_is_bounded_and_leaves_the_host_alone(shell: Shell) -> Non
     before = time.process_time()
     await asyncio.sleep(1.0)
     used = time.process_time() - before
-    report = await shell.look(job.id)
+    report = await shell.look(job)
     assert len(report.output) <= 10_000 and report.output.endswith("flood\n") and report.dropped > 100_000
     assert used < 0.5
-    assert (await shell.kill(job.id)).state == "killed"
+    assert (await shell.kill(job)).state == "killed"
 
 
 async def test_too_many_jobs_are_refused_until_one_ends(shell: Shell) -> None:
     jobs = [await shell.start("sleep 54325") for _ in range(RUNNING)]
     with pytest.raises(JobFault, match=r"bash_1.*KillBash"):
         await shell.start("true")
-    await shell.kill(jobs[3].id)
+    await shell.kill(jobs[3])
     last = await shell.start("echo fine")
-    assert (await ended(shell, last.id)).output == "fine\n"
+    assert (await ended(shell, last)).output == "fine\n"
 
 
 async def test_ended_jobs_are_forgotten_in_time(shell: Shell) -> None:
     first = await shell.start("true")
-    await ended(shell, first.id)
+    await ended(shell, first)
     for _ in range(REMEMBERED + 1):
-        await ended(shell, (await shell.start("true")).id)
+        await ended(shell, await shell.start("true"))
     await shell.start("true")
     with pytest.raises(JobFault, match="no background job 'bash_1'"):
-        await shell.look(first.id)
+        await shell.look(first)
 
 
 async def test_unknown_ids_are_named(shell: Shell) -> None:
@@ -164,9 +164,9 @@ async def test_jobs_and_tmp_outlive_the_commands_bash(shell: Shell, end: str) ->
     job = await shell.start("while [ ! -e go ]; do sleep 0.02; done; echo went")
     await shell.run("touch /tmp/kept")
     assert (await shell.run(end, 0.4)).exit_code in (None, 9, 137)
-    assert (await shell.look(job.id)).state == "running"
+    assert (await shell.look(job)).state == "running"
     assert (await shell.run("ls /tmp/kept; pgrep -c sleep; touch go")).output.startswith("/tmp/kept\n")
-    assert (await ended(shell, job.id)).output == "went\n"
+    assert (await ended(shell, job)).output == "went\n"
 
 
 async def test_a_time_out_ends_what_the_command_started(shell: Shell) -> None:
@@ -222,7 +222,7 @@ async def test_close_ends_jobs_and_says_so(shell: Shell) -> None:
 
     await until(there)
     await shell.close()
-    report = await shell.look(job.id)
+    report = await shell.look(job)
     assert report.state == "lost" and report.output == "out\n"
 
     async def gone() -> bool:

@@ -56,15 +56,15 @@ async def test_a_job_goes_on_after_a_command_that_timed_out(metered: MeteredShel
     job = await metered.start(COUNT)
     result = await metered.run("sleep 60", 0.5)
     assert result.timed_out and "stopped after 0.5 s" in result.output
-    assert (await metered.look(job.id)).state == "running" and not await stands_still(tmp_path)
-    assert (await metered.kill(job.id)).state == "killed"
+    assert (await metered.look(job)).state == "running" and not await stands_still(tmp_path)
+    assert (await metered.kill(job)).state == "killed"
     assert (await metered.run("echo on")).output == "on\n"
 
 
 async def test_the_lease_is_free_once_the_last_job_has_ended(metered: MeteredShell, tmp_path: Path):
     job = await metered.start("true")
     await asyncio.sleep(SLICE_SECONDS + 0.3)
-    assert (await metered.look(job.id)).exit_code == 0
+    assert (await metered.look(job)).exit_code == 0
     started = time.monotonic()
     async with Lease(tmp_path / "lease").exclusive():
         assert time.monotonic() - started < 0.3

@@ -167,7 +167,7 @@ async def test_the_tool_edits_notebooks_that_were_read(box: ToolBox, tmp_path: P
     change = {"notebook_path": "n.ipynb", "new_source": "2 + 2", "cell_id": "sum"}
     assert "has not been read" in await use(box, "NotebookEdit", **change)
     assert "[cell sum: code]\n1 + 2" in await use(box, "Read", file_path="n.ipynb")
-    assert "[lines 1 to 1 of 11]" in await use(box, "Read", file_path="n.ipynb", limit=1)
+    assert "[lines 1 to 1 of 13]" in await use(box, "Read", file_path="n.ipynb", limit=1)
     assert await use(box, "NotebookEdit", **change) == "replaced cell sum of n.ipynb"
     assert "2 + 2" in await use(box, "Read", file_path="n.ipynb")
     assert json.loads((tmp_path / "w/n.ipynb").read_text())["cells"][1]["source"] == "2 + 2"

@@ -137,7 +137,7 @@ async def test_glob_and_grep(box: ToolBox, workspace: Path):
     assert await use(box, "Glob", pattern="kernels/**/*.cpp") == "kernels/a/k.cpp\nkernels/b.cpp"
     os.utime(workspace / "kernels/a/k.cpp", (0, 0))
     assert await use(box, "Glob", pattern=f"{workspace}/kernels/**/*.{{cpp,h}}") == "kernels/b.cpp\nkernels/a/k.cpp"
-    assert await use(box, "Grep", pattern=r"int|long") == "kernels/b.cpp\nkernels/a/k.cpp"
+    assert await use(box, "Grep", pattern=r"int|long", path="kernels") == "kernels/b.cpp\nkernels/a/k.cpp"
     assert await use(box, "Glob", pattern="*.cpp", path="kernels") == "kernels/b.cpp"
     assert await use(box, "Grep", pattern=r"\bint\s+x", path="kernels") == "kernels/a/k.cpp"
     answer = await use(box, "Grep", pattern="INT", path="kernels", output_mode="content", **{"-i": True, "-n": True})
@@ -176,7 +176,8 @@ async def test_grep_takes_ripgreps_arguments(box: ToolBox):
     assert len((await use(box, "Grep", pattern="void", **content, **{"-C": 1})).splitlines()) == 3
     assert await use(box, "Grep", pattern=r"\{.*\}", **content) == "[no match]"
     assert (await use(box, "Grep", pattern=r"\{.*\}", multiline=True, **content)).startswith("kernels/k.cpp:2:")
-    assert await use(box, "Grep", pattern="x", output_mode="count", type="cpp") == "kernels/k.cpp:2"
+    assert await use(box, "Grep", pattern="x", path="kernels", output_mode="count", type="cpp") == "kernels/k.cpp:2"
+    assert await use(box, "Grep", pattern=r"x(?= = 1;)", path="kernels") == "kernels/k.cpp"
     assert await use(box, "Grep", pattern="x|=", head_limit=1, **content) == (
         "kernels/k.cpp:1:int x;\n[1 more lines; head_limit is 1]"
     )
@@ -198,7 +199,7 @@ async def test_glob_stays_inside_and_says_what_it_left_out(box: ToolBox, workspa
     for number in range(203):
         (workspace / "many" / f"{number}.txt").touch()
     answer = await use(box, "Glob", pattern="many/*.txt")
-    assert answer.endswith("[3 more; narrow the pattern]") and len(answer.splitlines()) == 201
+    assert answer.endswith("[3 more; narrow the pattern]") and "characters left out" in answer
 
 
 async def test_a_write_replaces_the_file_in_one_step_and_keeps_its_mode(box: ToolBox, workspace: Path):
@@ -237,13 +238,14 @@ async def test_background_commands(box: ToolBox):
 
 async def test_a_filter_shows_matching_lines_and_a_wrong_one_costs_nothing(box: ToolBox):
     await use(box, "Bash", command="printf 'a 1\\0\\nb 2\\na 3\\n'", run_in_background=True)
-    for _ in range(100):
+    await use(box, "Bash", command="sleep 0.1")
+    for _ in range(2):
         wrong = await use(box, "BashOutput", bash_id="bash_1", filter="(")
         assert "not a regular expression" in wrong and "unclosed" in wrong
     assert (await use(box, "BashOutput", bash_id="bash_1", filter="^a")).startswith("a 1\na 3\n[bash_1 ended with exit code 0")
-    await use(box, "Bash", command="echo b", run_in_background=True)
-    assert "ended" in await use(box, "Bash", command="while [ $(pgrep -c -f 'echo b') -gt 9 ]; do :; done; echo ended")
-    assert "[bash_2 " in await use(box, "BashOutput", bash_id="bash_2", filter="^a")
+    await use(box, "Bash", command="echo b > done; echo b", run_in_background=True)
+    await use(box, "Bash", command="while [ ! -s done ]; do sleep 0.01; done; sleep 0.1")
+    assert (await use(box, "BashOutput", bash_id="bash_2", filter="^a")).startswith("[no new line matches the filter]\n[bash_2 ")
 
 
 async def test_the_list_of_what_to_do(box: ToolBox):

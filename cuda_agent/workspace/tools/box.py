@@ -30,8 +30,8 @@ class Runner(Protocol):
         """Run a command for at most `timeout` seconds."""
         ...
 
-    async def start(self, command: str) -> JobReport:
-        """Start a background job. Raises JobFault."""
+    async def start(self, command: str) -> str:
+        """Start a background job and return its id. Raises JobFault."""
         ...
 
     async def look(self, job_id: str) -> JobReport:
@@ -113,8 +113,8 @@ class ToolBox:
     async def _bash(self, arguments: dict[str, Any]) -> str:
         assert self._shell is not None
         if arguments.get("run_in_background"):
-            job = await self._shell.start(arguments["command"])
-            return f"started as {job.id}; read its output with BashOutput, end it with KillBash"
+            job_id = await self._shell.start(arguments["command"])
+            return f"started as {job_id}; read its output with BashOutput, end it with KillBash"
         seconds = min(self._seconds, max(1.0, arguments.get("timeout", self._seconds * 1_000) / 1_000))
         result = await self._shell.run(arguments["command"], seconds)
         code = f"[exit code {result.exit_code}]" if result.exit_code else ""

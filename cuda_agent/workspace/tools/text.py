@@ -74,7 +74,7 @@ def expanded(pattern: str) -> list[str]:
             waiting += [before + choice + after for choice in braces[1].split(",")]
         if len(done) + len(waiting) > 64:
             raise ValueError("the pattern has more than 64 alternatives; write fewer braces")
-    return done
+    return list(dict.fromkeys(done))
 
 
 def matches(path: PurePosixPath, pattern: str) -> bool:
