@@ -160,19 +160,20 @@ class MeteredShell:
     async def _slice(self) -> None:
         """Hold the lease for background jobs, a slice at a time: between two of them others get their turn."""
         while self._shell.working:
-            if self._pauses == 0:
-                await self._hold()
+            await self._hold(command=False)
             await asyncio.sleep(SLICE_SECONDS)
             if not self._running:
                 await self._release()
             await self._shell.settle()
 
-    async def _hold(self) -> None:
+    async def _hold(self, *, command: bool = True) -> None:
+        """Take the lease for a command or for jobs, unless it is no longer wanted when it is there."""
         if self._lease is None or self._held is not None:
             return
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._lease.shared())
-            if self._held is None and (self._running or self._shell.working):  # else it ended while this one queued
+            wanted = self._running if command else self._shell.working and self._pauses == 0
+            if self._held is None and wanted:
                 self._held = stack.pop_all()
                 self._shell.thaw()
 

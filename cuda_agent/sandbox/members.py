@@ -66,6 +66,10 @@ class Members:
             return []
         return found
 
+    def count(self) -> int:
+        """How many there are that have not ended."""
+        return sum(not member.over for member in self.all())
+
     def freeze(self) -> None:
         """Stop them all, however fast they fork."""
         stopped: set[int] = set()

@@ -196,9 +196,11 @@ class Shell:
 
     def freeze(self) -> None:
         """Stop everything inside until `thaw`, so that nothing of it uses the machine."""
-        if self._members is not None:
-            self._frozen = True
-            self._members.freeze()
+        idle = self._answer is None or self._answer.done()
+        if self._members is None or (idle and self._members.count() <= self._open):
+            return  # at most a bash that waits for its next command
+        self._frozen = True
+        self._members.freeze()
 
     def thaw(self) -> None:
         """Let what `freeze` stopped go on."""

@@ -7,6 +7,7 @@ whether the result is a notebook. Cells without an id go by their place: cell-0,
 import copy
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -118,17 +119,12 @@ def _place(notebook: Mapping[str, Any], cell_id: str) -> int:
 
 
 def _new_cell(notebook: Mapping[str, Any], kind: CellType, source: str) -> dict[str, Any]:
-    from nbformat import v4
-
-    make = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell, "raw": v4.new_raw_cell}[kind]
-    taken = {name for _, name in _named(notebook)}
-    while True:
-        cell: dict[str, Any] = dict(make())
-        if cell["id"] not in taken:
-            break
-    cell["metadata"], cell["source"] = {}, source.splitlines(keepends=True)
-    if notebook["nbformat_minor"] < 5:
-        del cell["id"]
+    cell: dict[str, Any] = {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True)}
+    if kind == "code":
+        cell |= {"execution_count": None, "outputs": []}
+    if notebook["nbformat_minor"] >= 5:
+        taken = {name for _, name in _named(notebook)}
+        cell["id"] = next(name for name in iter(lambda: secrets.token_hex(4), "") if name not in taken)
     return cell
 
 
