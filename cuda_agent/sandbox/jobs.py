@@ -16,6 +16,7 @@ from typing import Literal
 RUNNING = 8  # jobs of one shell at a time
 REMEMBERED = 32  # ended jobs that can still be asked about, the newest ones
 RATE_BYTES = 20 * 2**20
+NO_GROUP = -1
 _TICK_SECONDS = 0.05
 _SHARE = int(RATE_BYTES * _TICK_SECONDS)
 JobState = Literal["running", "ended", "killed", "lost"]
@@ -48,7 +49,7 @@ class Job:
     def __init__(self, name: str, nonce: str, pipe: Path, keep_bytes: int) -> None:
         """Open the pipe, which must exist, and collect what comes through it."""
         self.id, self.nonce = name, nonce
-        self.group = 0  # its process group inside the sandbox
+        self.group = NO_GROUP  # its process group inside the sandbox
         self.state: JobState = "running"
         self.exit_code: int | None = None
         self._started, self._seconds = time.monotonic(), 0.0
@@ -84,7 +85,7 @@ class Job:
 
     def _collect(self) -> None:
         """Take one tick's share, and rest until the next when there was that much."""
-        if self._take(_SHARE) >= _SHARE:
+        if self._take(_SHARE) >= _SHARE and self._pipe >= 0:
             self._loop.remove_reader(self._pipe)
             self._timer = self._loop.call_later(_TICK_SECONDS, self._resume)
 
@@ -184,4 +185,5 @@ class Jobs:
         """The sandbox is gone, and every job with it; they can still be asked about."""
         for job in self._known.values():
             job.end("lost")
+            job.group = NO_GROUP  # the next sandbox counts from the start again
             job.close()

@@ -25,7 +25,7 @@ from typing import Self, cast
 
 from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox import view
-from cuda_agent.sandbox.jobs import Job, JobFault, JobReport, Jobs
+from cuda_agent.sandbox.jobs import NO_GROUP, Job, JobFault, JobReport, Jobs
 from cuda_agent.sandbox.limits import Bind, Limits
 from cuda_agent.sandbox.members import Member, Members, has_variable, with_descendants
 
@@ -169,7 +169,7 @@ class Shell:
     async def settle(self) -> None:
         """Notice the jobs that something killed before they could report their end."""
         alive = {one.inner for one in self._members.all() if not one.over} if self._members is not None else set()
-        gone = [job for job in self._jobs.running if job.group and job.group not in alive]
+        gone = [job for job in self._jobs.running if job.group != NO_GROUP and job.group not in alive]
         if gone:
             await asyncio.sleep(_REPORT_SECONDS)  # a report may be on its way
         for job in gone:

@@ -224,6 +224,8 @@ async def test_close_ends_jobs_and_says_so(shell: Shell) -> None:
     await shell.close()
     report = await shell.look(job)
     assert report.state == "lost" and report.output == "out\n"
+    assert (await shell.run("setsid true & echo anew")).output == "anew\n"
+    assert (await shell.kill(job)).killed == 0
 
     async def gone() -> bool:
         return alive("54328") == 0

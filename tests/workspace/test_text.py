@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_agent.workspace.tools.text import cut, expanded, numbered, part, printable, replaced
@@ -11,6 +11,7 @@ from cuda_agent.workspace.tools.text import cut, expanded, numbered, part, print
 SHORT = st.text(alphabet="ab\n", max_size=12)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=400), st.integers(1, 300))
 def test_a_cut_text_is_bounded_and_says_how_much_is_missing(text: str, limit: int):
     short = cut(text, limit)
@@ -23,6 +24,7 @@ def test_a_cut_text_is_bounded_and_says_how_much_is_missing(text: str, limit: in
         assert len(short) <= limit + 60
 
 
+@settings(deadline=None)
 @given(SHORT, SHORT, SHORT)
 def test_replacing_does_what_was_asked_or_nothing(text: str, old: str, new: str):
     count = text.count(old) if old else 0
@@ -39,6 +41,7 @@ def test_replacing_does_what_was_asked_or_nothing(text: str, old: str, new: str)
 
 
 @pytest.mark.parametrize("show", [numbered, part])
+@settings(deadline=None)
 @given(st.text(alphabet="ab\n", max_size=60), st.integers(1, 20), st.integers(1, 20))
 def test_parts_of_a_text_name_what_they_leave_out(show: Callable[[str, int, int], str], text: str, offset: int, limit: int):
     lines = text.splitlines()
@@ -58,6 +61,7 @@ def test_braces_stand_for_alternatives():
         expanded("{a,b}" * 100)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_become_text_that_can_be_stored(data: bytes):
     assert printable(data.decode("utf-8", "surrogateescape")).encode("utf-8") is not None
