@@ -5,7 +5,7 @@ part of it). Nothing here imports torch, Prefect or SQLAlchemy, so that a config
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -35,6 +35,11 @@ class SamplingConfig(Frozen):
     top_k: int = Field(0, ge=0, description="0 keeps the full vocabulary")
 
 
+ToolName = Literal[
+    "Bash", "BashOutput", "KillBash", "Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Glob", "Grep", "TodoWrite"
+]
+
+
 class EpisodeConfig(Frozen):
     """Bounds of one episode of the agent."""
 
@@ -48,6 +53,7 @@ class EpisodeConfig(Frozen):
     skill: Literal["full", "short"] = Field(
         "full", description="which SKILL text the system prompt carries; short suits small models"
     )
+    tools: tuple[ToolName, ...] = Field(get_args(ToolName), min_length=1, description="tools that the agent is offered")
 
 
 # --- stages ----------------------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ async def run_episode(
         play = _Play(talk, stage, config, single_turn)
         play.turns += [TurnRecord("system", prompt.system), TurnRecord("user", prompt.user)]
         stop_reason = await play.run()
+        await stage.shell.close()  # nothing of the agent's runs any more when its work is judged
         best = await _judge_best(stage, judge, problem_code)
     return EpisodeResult(
         outcome=best.verdict.status if best.verdict else "no_submission",
@@ -119,6 +120,7 @@ class _Stage:
     workspace: Path
     tools: ToolBox
     socket: JudgeSocket
+    shell: MeteredShell
     written_at: dict[str, int] = field(default_factory=dict)
 
 
@@ -147,13 +149,13 @@ async def _stage(
             environment={MANIFEST_VARIABLE: str(judge.manifest.path)},
             readable=[judge.manifest.path.parent],
         )
-        async with socket, shell:
-            metered = socket.shell = MeteredShell(shell, judge.lease)
-            allowed = ("Write",) if single_turn else None
+        async with socket, MeteredShell(shell, judge.lease) as metered:
+            socket.shell = metered
+            allowed = ("Write",) if single_turn else config.tools
             tools = ToolBox(
                 workspace, metered, seconds=config.tool_seconds, output_chars=config.tool_output_chars, allowed=allowed
             )
-            yield _Stage(workspace, tools, socket)
+            yield _Stage(workspace, tools, socket, metered)
     finally:
         await asyncio.shield(asyncio.to_thread(_remove, place))
 

@@ -19,10 +19,12 @@ from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.pool import profile_text
 from cuda_agent.judge.verdict import Submission, Verdict
+from cuda_agent.sandbox.jobs import JobReport
 from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.shell import Shell, ShellResult
 
 REQUESTS = 200  # of one episode; more are refused
+SLICE_SECONDS = 1.0  # longest that background jobs keep someone waiting who wants to measure
 _REQUEST_BYTES = 65_536
 _LONGEST = 86_400.0
 
@@ -54,7 +56,11 @@ class Judge(Protocol):
 
 
 class MeteredShell:
-    """A shell whose commands are charged their own time only, and hold the lease while they run."""
+    """A shell whose commands are charged their own time only, and hold the lease while they run.
+
+    Nothing inside runs without the lease: whatever a command leaves behind is stopped when the lease is let go. Background
+    jobs run in slices of it, so whoever wants to measure waits for a slice at most.
+    """
 
     def __init__(self, shell: Shell, lease: Lease | None) -> None:
         self._shell = shell
@@ -63,6 +69,44 @@ class MeteredShell:
         self._running = False
         self._pauses = 0
         self._changed = asyncio.Event()
+        self._slices: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Nothing to set up."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End the shell with all its jobs, and let the lease go."""
+        await self._shell.close()
+        if self._slices is not None:
+            self._slices.cancel()
+            await asyncio.gather(self._slices, return_exceptions=True)
+        await self._release()
+
+    async def start(self, command: str) -> str:
+        """Start a background job and return its id. Raises JobFault, SandboxError."""
+        self._running = True
+        try:
+            await self._hold()
+            job_id = await self._shell.start(command)
+        finally:
+            self._running = False
+            await self._release_unless_working()
+        if self._lease is not None and (self._slices is None or self._slices.done()):
+            self._slices = asyncio.create_task(self._slice())
+        return job_id
+
+    async def look(self, job_id: str) -> JobReport:
+        """What a job printed since the last look, and how it stands. Raises JobFault."""
+        return await self._shell.look(job_id)
+
+    async def kill(self, job_id: str) -> JobReport:
+        """End a job and what it started. Raises JobFault."""
+        return await self._shell.kill(job_id)
 
     async def run(self, command: str, timeout: float | None = None) -> ShellResult:
         """Run a command for at most `timeout` seconds of its own. Raises SandboxError."""
@@ -73,12 +117,12 @@ class MeteredShell:
         try:
             in_time = await self._watch(task, limit)
             if not in_time:
-                await self._shell.close()  # the command's bash ends with it, which ends the task
+                await self._shell.interrupt()  # the command's bash ends with it, which ends the task
             result = await task
         finally:
             task.cancel()
             self._running = False
-            await self._release()
+            await self._release_unless_working()
         if in_time:
             return result
         return ShellResult(f"{result.output}\n[stopped after {limit:g} s; the shell was restarted]", None, True, limit)
@@ -113,19 +157,34 @@ class MeteredShell:
             self._pauses -= 1
             self._changed.set()
 
-    async def _hold(self) -> None:
+    async def _slice(self) -> None:
+        """Hold the lease for background jobs, a slice at a time: between two of them others get their turn."""
+        while self._shell.working:
+            await self._hold(command=False)
+            await asyncio.sleep(SLICE_SECONDS)
+            if not self._running:
+                await self._release()
+            await self._shell.settle()
+
+    async def _hold(self, *, command: bool = True) -> None:
+        """Take the lease for a command or for jobs, unless it is no longer wanted when it is there."""
         if self._lease is None or self._held is not None:
             return
-        stack = AsyncExitStack()
-        await stack.enter_async_context(self._lease.shared())
-        if self._held is not None or not self._running:  # the command ended while this one queued for it
-            await stack.aclose()
-            return
-        self._held = stack
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._lease.shared())
+            wanted = self._running if command else self._shell.working and self._pauses == 0
+            if self._held is None and wanted:
+                self._held = stack.pop_all()
+                self._shell.thaw()
+
+    async def _release_unless_working(self) -> None:
+        if not self._shell.working:
+            await self._release()
 
     async def _release(self) -> None:
         held, self._held = self._held, None
         if held is not None:
+            self._shell.freeze()
             await held.aclose()
 
 

@@ -3,15 +3,18 @@
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import pytest_asyncio
+import yaml
 
+from cuda_agent.config import EpisodeConfig, ToolName
 from cuda_agent.engines.messages import ToolCall
 from cuda_agent.sandbox.shell import Shell
 from cuda_agent.workspace.template import PROTECTED, create_workspace
-from cuda_agent.workspace.tools import ToolBox
+from cuda_agent.workspace.tools import TOOLS, ToolBox
+from cuda_agent.workspace.tools.schema import offered
 from cuda_agent.workspace.tools.text import cut, matches
 
 
@@ -90,6 +93,15 @@ async def test_invalid_calls_say_what_to_change(box: ToolBox):
         ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "x"}]}, "lacks new_string"),
         ("Read", {"file_path": "a", "limit": True}, "must be of type integer"),
         ("Grep", {"pattern": "a", "output_mode": "x"}, "must be one of"),
+        ("Grep", {"pattern": "a", "-C": -1}, "at least 0"),
+        ("Bash", {"command": "ls", "run_in_background": "yes"}, "must be of type boolean"),
+        ("BashOutput", {}, "lacks bash_id"),
+        ("KillBash", {"shell_id": 3}, "must be of type string"),
+        ("NotebookEdit", {"notebook_path": "a.ipynb"}, "lacks new_source"),
+        ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "", "edit_mode": "append"}, "must be one of"),
+        ("TodoWrite", {"todos": [{"content": "x", "status": "done"}]}, "todos[0]: status must be one of"),
+        ("TodoWrite", {"todos": [{"content": "x", "status": "pending", "id": 1.5}]}, "string or integer"),
+        ("TodoWrite", {"todos": [{"content": "x", "status": "pending"}] * 51}, "at most 50"),
     ):
         result = await box.run(ToolCall(name, arguments))
         assert result.invalid and expected in result.text
@@ -118,10 +130,14 @@ async def test_the_sandbox_may_change_what_the_tools_wrote(box: ToolBox):
     assert await use(box, "Bash", command="echo b >> kernels/deep/k.cpp && rm -r kernels/deep && echo gone") == "gone"
 
 
-async def test_glob_and_grep(box: ToolBox):
+async def test_glob_and_grep(box: ToolBox, workspace: Path):
     await use(box, "Write", file_path="kernels/a/k.cpp", content="int x;\nint y;\n")
     await use(box, "Write", file_path="kernels/b.cpp", content="long x;\n")
+    os.utime(workspace / "kernels/b.cpp", (1, 1))
     assert await use(box, "Glob", pattern="kernels/**/*.cpp") == "kernels/a/k.cpp\nkernels/b.cpp"
+    os.utime(workspace / "kernels/a/k.cpp", (0, 0))
+    assert await use(box, "Glob", pattern=f"{workspace}/kernels/**/*.{{cpp,h}}") == "kernels/b.cpp\nkernels/a/k.cpp"
+    assert await use(box, "Grep", pattern=r"int|long", path="kernels") == "kernels/b.cpp\nkernels/a/k.cpp"
     assert await use(box, "Glob", pattern="*.cpp", path="kernels") == "kernels/b.cpp"
     assert await use(box, "Grep", pattern=r"\bint\s+x", path="kernels") == "kernels/a/k.cpp"
     answer = await use(box, "Grep", pattern="INT", path="kernels", output_mode="content", **{"-i": True, "-n": True})
@@ -144,7 +160,122 @@ def test_glob_patterns(path: str, pattern: str, expected: bool):
     assert matches(PurePosixPath(path), pattern) is expected
 
 
+async def test_grep_takes_ripgreps_arguments(box: ToolBox):
+    await use(box, "Write", file_path="kernels/k.cpp", content="int x;\nvoid f() {\n  x = 1;\n}\n")
+    await use(box, "Write", file_path="kernels/k.py", content="x = 1\n" + "y" * 3_000 + " = x\n")
+    assert await use(box, "Grep", pattern=r"x = 1", path="kernels", type="py") == "kernels/k.py"
+    assert await use(box, "Grep", pattern=r"x = 1", glob="*.cpp,*.h") == "kernels/k.cpp"
+    assert await use(box, "Grep", pattern=r"x = 1", glob="*.{cpp,h}") == "kernels/k.cpp"
+    content = {"output_mode": "content", "path": "kernels/k.cpp"}
+    assert (
+        await use(box, "Grep", pattern="void", **content, **{"-A": 1}) == "kernels/k.cpp:2:void f() {\nkernels/k.cpp-3-  x = 1;"
+    )
+    assert await use(box, "Grep", pattern="void", **content, **{"-B": 1, "-n": False}) == (
+        "kernels/k.cpp-int x;\nkernels/k.cpp:void f() {"
+    )
+    assert len((await use(box, "Grep", pattern="void", **content, **{"-C": 1})).splitlines()) == 3
+    assert await use(box, "Grep", pattern=r"\{.*\}", **content) == "[no match]"
+    assert (await use(box, "Grep", pattern=r"\{.*\}", multiline=True, **content)).startswith("kernels/k.cpp:2:")
+    assert await use(box, "Grep", pattern="x", path="kernels", output_mode="count", type="cpp") == "kernels/k.cpp:2"
+    assert await use(box, "Grep", pattern=r"x(?= = 1;)", path="kernels") == "kernels/k.cpp"
+    assert await use(box, "Grep", pattern="x|=", head_limit=1, **content) == (
+        "kernels/k.cpp:1:int x;\n[1 more lines; head_limit is 1]"
+    )
+    assert "more lines" not in await use(box, "Grep", pattern="x|=", head_limit=0, **content)
+    assert len(await use(box, "Grep", pattern="y = x", path="kernels", output_mode="content")) < 1_200
+    assert "unclosed" in await use(box, "Grep", pattern="(")
+    assert "klingon" in await use(box, "Grep", pattern="x", type="klingon")
+    assert "No such file" in await use(box, "Grep", pattern="x", path="absent")
+
+
+async def test_glob_stays_inside_and_says_what_it_left_out(box: ToolBox, workspace: Path, tmp_path: Path):
+    (workspace / "link").symlink_to(tmp_path)
+    assert (await use(box, "Glob", pattern="*", path="link")).startswith("error:")
+    assert "does not exist" in await use(box, "Glob", pattern="*", path="absent")
+    assert "outside" in await use(box, "Glob", pattern="/etc/*")
+    assert "64 alternatives" in await use(box, "Glob", pattern="{a,b,c}" * 8)
+    assert await use(box, "Glob", pattern="*", path="SKILL.md") == "[no file matches]"
+    (workspace / "many").mkdir()
+    for number in range(203):
+        (workspace / "many" / f"{number}.txt").touch()
+    answer = await use(box, "Glob", pattern="many/*.txt")
+    assert answer.endswith("[3 more; narrow the pattern]") and "characters left out" in answer
+
+
+async def test_a_write_replaces_the_file_in_one_step_and_keeps_its_mode(box: ToolBox, workspace: Path):
+    await use(box, "Bash", command="echo 'echo old' > run.sh; chmod 755 run.sh; exec 7< run.sh")
+    await use(box, "Read", file_path="run.sh")
+    await use(box, "Write", file_path="run.sh", content="echo new\n")
+    assert await use(box, "Bash", command="cat <&7; ./run.sh; echo more >> run.sh; ls -A . kernels | grep -c new$") == (
+        "echo old\nnew\n0\n[exit code 1]"
+    )
+    assert "surrogate" in await use(box, "Write", file_path="bad.txt", content="\ud800")
+    assert not (workspace / "bad.txt").exists()
+
+
+async def test_bytes_that_are_no_text_can_be_shown(box: ToolBox, workspace: Path):
+    (workspace / "blob").write_bytes(b"a\xff\0b")
+    answer = await use(box, "Read", file_path="blob")
+    assert "a\ufffd\0b" in answer and answer.encode()
+
+
+async def test_background_commands(box: ToolBox):
+    answer = await use(box, "Bash", command="cd kernels; for i in 1 2 3; do echo line $i; done; sleep 60", run_in_background=True)
+    assert answer.startswith("started as bash_1;")
+    for _ in range(100):
+        answer = await use(box, "BashOutput", bash_id="bash_1")
+        if "line 3" in answer:
+            break
+    assert answer.startswith("line 1\nline 2\nline 3\n[bash_1 runs for ")
+    assert (await use(box, "BashOutput", bash_id="bash_1")).startswith("[no new output]\n[bash_1 runs")
+    assert "was killed after" in await use(box, "KillBash", shell_id="bash_1")
+    assert "was killed after" in await use(box, "BashOutput", shell_id="bash_1")  # a frequent slip
+    assert "no background job 'bash_9'; there are bash_1" in await use(box, "KillBash", bash_id="bash_9")
+    for _ in range(8):
+        await use(box, "Bash", command="sleep 60", run_in_background=True)
+    assert "8 background jobs run already" in await use(box, "Bash", command="true", run_in_background=True)
+
+
+async def test_a_filter_shows_matching_lines_and_a_wrong_one_costs_nothing(box: ToolBox):
+    await use(box, "Bash", command="printf 'a 1\\0\\nb 2\\na 3\\n'", run_in_background=True)
+    await use(box, "Bash", command="sleep 0.1")
+    for _ in range(2):
+        wrong = await use(box, "BashOutput", bash_id="bash_1", filter="(")
+        assert "not a regular expression" in wrong and "unclosed" in wrong
+    assert (await use(box, "BashOutput", bash_id="bash_1", filter="^a")).startswith("a 1\na 3\n[bash_1 ended with exit code 0")
+    await use(box, "Bash", command="echo b > done; echo b", run_in_background=True)
+    await use(box, "Bash", command="while [ ! -s done ]; do sleep 0.01; done; sleep 0.1")
+    assert (await use(box, "BashOutput", bash_id="bash_2", filter="^a")).startswith("[no new line matches the filter]\n[bash_2 ")
+
+
+async def test_the_list_of_what_to_do(box: ToolBox):
+    todos = [
+        {"content": "read", "status": "completed", "activeForm": "Reading", "id": "1", "priority": "high"},
+        {"content": "write\nit", "status": "in_progress", "id": 2},
+        {"content": "measure", "status": "pending"},
+    ]
+    answer = await use(box, "TodoWrite", todos=todos)
+    assert answer == "[x] read (high)\n[>] write it\n[ ] measure\n[1 of 3 done]"
+    assert "todos[0]" in await use(box, "TodoWrite", todos=[{"content": " ", "status": "pending"}])
+    assert [todo["content"] for todo in box.todos] == ["read", "write\nit", "measure"]
+    assert await use(box, "TodoWrite", todos=[]) == "[the list is empty]" and box.todos == ()
+
+
+def test_the_setting_names_every_tool():
+    assert set(get_args(ToolName)) == {tool.name for tool in TOOLS} == set(EpisodeConfig().tools)
+
+
+def test_the_quickstarts_policy_is_offered_what_it_was_trained_with(workspace: Path):
+    quickstart = yaml.safe_load((Path(__file__).parents[2] / "infra/campaigns/quickstart.yaml").read_text())
+    episodes = [quickstart["warmup"]["science"]["rollouts"]["episode"], quickstart["rollouts"]["science"]["episode"]]
+    for episode in map(EpisodeConfig.model_validate, episodes):
+        assert episode.tools == ("Bash", "Read", "Write", "Edit", "MultiEdit", "Glob", "Grep")
+        assert "run_in_background" not in offered(episode.tools)[0].parameters["properties"]
+
+
 async def test_tools_on_offer_can_be_limited(workspace: Path):
     box = ToolBox(workspace, None, seconds=1, output_chars=1_000, allowed=["Write"])
     assert [tool.name for tool in box.specs] == ["Write"]
     assert (await box.run(ToolCall("Bash", {"command": "ls"}))).invalid
+    without_shell = {tool.name for tool in ToolBox(workspace, None, seconds=1, output_chars=1_000).specs}
+    assert without_shell == {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Glob", "TodoWrite"}

@@ -1,18 +1,21 @@
 """Reading and writing inside one folder, whatever the agent's processes do to it meanwhile.
 
 No symbolic link is followed, in any component: each is opened relative to the one before with O_NOFOLLOW, so a folder that
-is swapped for a link between check and use leads nowhere. Only plain files are read or written. What is written belongs to
-the folder's owner, the sandbox's user.
+is swapped for a link between check and use leads nowhere. Only plain files are read or replaced. A write takes the place of
+the old file in one step; what is written belongs to the folder's owner, the sandbox's user.
 """
 
 import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 MAX_FILE_BYTES = 4 * 2**20
+_HIDDEN = ("__pycache__", ".git")
+_DEPTH = 40
 
 
 class FileFault(Exception):
@@ -50,16 +53,25 @@ class Folder:
                 return file.read(MAX_FILE_BYTES + 1).decode("utf-8", "surrogateescape")
 
     def write(self, path: PurePosixPath, text: str) -> None:
-        """Write a plain file, making the folders above it. Raises FileFault."""
-        data = text.encode("utf-8", "surrogateescape")
+        """Put a plain file there, whole or not at all, making the folders above it. Raises FileFault."""
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise FileFault(f"the text for {path} holds half of a surrogate pair; write the whole character") from None
         if len(data) > MAX_FILE_BYTES:
             raise FileFault(f"{path} would have {len(data)} bytes; at most {MAX_FILE_BYTES} are written")
-        with self._opened(path, os.O_WRONLY | os.O_CREAT, make_folders=True) as descriptor:
-            os.ftruncate(descriptor, 0)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            self._own(descriptor)
+        with self._inside(path.parent, path, make_folders=True) as folder:
+            name, mode = path.name, 0o644
+            with contextlib.suppress(FileNotFoundError):
+                mode = self._mode(path, folder) & 0o777
+            draft = f".{secrets.token_hex(8)}.new"
+            try:
+                self._fill(draft, data, mode, folder)
+                os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft, dir_fd=folder)
+                raise
 
     def exists(self, path: PurePosixPath) -> bool:
         """Whether a plain file is there."""
@@ -69,37 +81,69 @@ class Folder:
         except FileFault:
             return False
 
-    def files(self, below: PurePosixPath) -> list[PurePosixPath]:
-        """Every file below a folder (or the file itself), without following links, sorted."""
-        top = self.root / below
-        if top.is_file() and not top.is_symlink():
-            return [below]
-        found = []
-        for parent, folders, names in os.walk(top, followlinks=False):
-            folders[:] = [name for name in folders if name not in ("__pycache__", ".git")]
-            found += [PurePosixPath(parent, name).relative_to(self.root) for name in names]
-        return sorted(found)
+    def newest(self, below: PurePosixPath, most: int) -> tuple[list[PurePosixPath], bool]:
+        """Files below a folder (or the file itself), newest first, no link followed; and whether these are all.
+
+        Raises:
+            FileFault: nothing is there.
+        """
+        if below.parts and self.exists(below):
+            return [below], True
+        found: list[tuple[int, PurePosixPath]] = []
+        with self._inside(below, below) as top:
+            for parent, folders, names, descriptor in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+                place = PurePosixPath(parent)
+                folders[:] = [name for name in folders if name not in _HIDDEN and len(place.parts) < _DEPTH]
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        changed = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
+                        found.append((-changed, below / place / name))
+                if len(found) > most:
+                    break
+        return [path for _, path in sorted(found)[:most]], len(found) <= most
 
     @contextlib.contextmanager
-    def _opened(self, path: PurePosixPath, flags: int, *, make_folders: bool = False) -> Iterator[int]:
-        if not path.parts:
-            raise FileFault("a folder, not a file")
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in path.parts[:-1]:
-                deeper = self._enter(folder, part, make_folders)
-                os.close(folder)
-                folder = deeper
+    def _opened(self, path: PurePosixPath, flags: int) -> Iterator[int]:
+        with self._inside(path.parent, path) as folder:
             guarded = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(path.parts[-1], guarded, 0o644, dir_fd=folder)
-        except OSError as error:
-            raise FileFault(_reason(path, error)) from error
-        finally:
-            os.close(folder)
+            descriptor = os.open(path.name or ".", guarded, dir_fd=folder)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise FileFault(f"{path} is not a plain file")
             yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _inside(self, place: PurePosixPath, path: PurePosixPath, *, make_folders: bool = False) -> Iterator[int]:
+        """The folder `place`, opened. What the system refuses there or in the body becomes a FileFault about `path`."""
+        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in place.parts:
+                deeper = self._enter(folder, part, make_folders)
+                os.close(folder)
+                folder = deeper
+            yield folder
+        except OSError as error:
+            raise FileFault(_reason(path, error)) from error
+        finally:
+            os.close(folder)
+
+    def _mode(self, path: PurePosixPath, folder: int) -> int:
+        """The mode of what is there. Raises FileFault unless it is a plain file."""
+        mode = os.stat(path.name or ".", dir_fd=folder, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(mode):
+            raise FileFault(f"{path} is not a plain file")
+        return mode
+
+    def _fill(self, name: str, data: bytes, mode: int, folder: int) -> None:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            self._own(descriptor)
+            os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)
 

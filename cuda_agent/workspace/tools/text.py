@@ -1,7 +1,12 @@
 """Pure text work of the tools: cutting, numbering, replacing, and matching paths. Linear in its input, whatever the pattern."""
 
+import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")  # innermost alternatives
 
 
 def cut(text: str, limit: int) -> str:
@@ -12,14 +17,27 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"
 
 
+def printable(text: str) -> str:
+    """The text with a mark for each byte that was no UTF-8."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def numbered(text: str, offset: int, limit: int) -> str:
     """Lines `offset`.. (from 1) with their numbers, and a note when some are left out."""
-    lines = text.splitlines()
-    shown = lines[offset - 1 : offset - 1 + limit]
-    body = "\n".join(f"{number:6d}\t{line}" for number, line in enumerate(shown, offset))
+    return _part(text.splitlines(), offset, limit, lambda number, line: f"{number:6d}\t{line}")
+
+
+def part(text: str, offset: int, limit: int) -> str:
+    """Lines `offset`.. (from 1) as they are, and a note when some are left out."""
+    return _part(text.splitlines(), offset, limit, lambda _, line: line)
+
+
+def _part(lines: list[str], offset: int, limit: int, show: Callable[[int, str], str]) -> str:
+    shown = [show(number, line) for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset)]
     if not shown:
         return f"[the file has {len(lines)} lines]"
-    return body if len(shown) == len(lines) else f"{body}\n[lines {offset} to {offset + len(shown) - 1} of {len(lines)}]"
+    note = [] if len(shown) == len(lines) else [f"[lines {offset} to {offset + len(shown) - 1} of {len(lines)}]"]
+    return "\n".join([*shown, *note])
 
 
 def replaced(text: str, old: str, new: str, everywhere: bool) -> str:
@@ -36,6 +54,27 @@ def replaced(text: str, old: str, new: str, everywhere: bool) -> str:
     if count > 1 and not everywhere:
         raise ValueError(f"old_string occurs {count} times; add lines around it, or set replace_all")
     return text.replace(old, new)
+
+
+def expanded(pattern: str) -> list[str]:
+    """The patterns that one with alternatives in braces, such as *.{cpp,h}, stands for.
+
+    Raises:
+        ValueError: they are more than 64.
+    """
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        one = waiting.pop()
+        braces = _BRACES.search(one)
+        if braces is None:
+            done.append(one)
+        else:
+            before, after = one[: braces.start()], one[braces.end() :]
+            waiting += [before + choice + after for choice in braces[1].split(",")]
+        if len(done) + len(waiting) > 64:
+            raise ValueError("the pattern has more than 64 alternatives; write fewer braces")
+    return list(dict.fromkeys(done))
 
 
 def matches(path: PurePosixPath, pattern: str) -> bool:
