@@ -10,7 +10,10 @@ from cuda_agent.problems.compose import compose
 from cuda_agent.problems.similarity import fingerprint, most_similar, similarity
 from tests.problems.texts import text
 
-PRINTS = [fingerprint(p.code, str(n)) for n, p in enumerate(islice(compose(DatasetScience(eager_ms_min=0.05, seed=5)), 40))]
+PRINTS = [
+    fingerprint(p.code, str(n))
+    for n, p in enumerate(islice(compose(DatasetScience(composer="catalogue", eager_ms_min=0.05, seed=5)), 40))
+]
 PAIR = st.tuples(st.sampled_from(PRINTS), st.sampled_from(PRINTS))
 
 
