@@ -65,7 +65,7 @@ class DatasetScience(Frozen):
     held_out: int = Field(0, ge=0, description="of these, problems kept for evaluation; split by operator sequence")
     composer: Literal["sampler", "catalogue", "llm"] = Field(
         "sampler",
-        description="sampler stacks operators crawled from torch; catalogue the few that the small model learns; llm asks an engine",
+        description="sampler: crawled operators of torch; catalogue: the few that the small model learns; llm: an engine",
     )
     families: tuple[str, ...] = Field(
         ("elementwise", "reduction", "matmul"), min_length=1, description="operator families of the catalogue to compose from"

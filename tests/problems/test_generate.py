@@ -12,9 +12,10 @@ from cuda_agent.problems.generate import generate
 from cuda_agent.problems.problem import VettedProblem
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
+from tests.problems.texts import catalogue
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-SMALL = DatasetScience(composer="catalogue", count=3, held_out=1, eager_ms_min=0.001, eager_ms_max=500.0, seed=7)
+SMALL = catalogue(count=3, held_out=1, eager_ms_min=0.001, eager_ms_max=500.0, seed=7)
 
 
 def accepted(science: DatasetScience, count: int) -> list[VettedProblem]:
@@ -57,9 +58,7 @@ async def test_stored_candidates_of_other_settings_are_refused(tmp_path: Path) -
 
 
 async def test_impossible_settings_end_with_a_tally(warm: ForkServer) -> None:
-    nothing = DatasetScience(
-        composer="catalogue", count=2, families=("matmul",), operator_mix={1: 1.0}, eager_ms_min=0.05, eager_ms_max=0.0501
-    )
+    nothing = catalogue(count=2, families=("matmul",), operator_mix={1: 1.0}, eager_ms_min=0.05, eager_ms_max=0.0501)
     with pytest.raises(ProblemError, match=r"0 of 2 .* eager_time 4"):
         await generate(nothing, DatasetExecution(), cache_dir=cache_folder(), on_result=lambda _: None, server=warm)
 

@@ -4,16 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_agent.config import DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.similarity import fingerprint, most_similar, similarity
-from tests.problems.texts import text
+from tests.problems.texts import catalogue, text
 
-PRINTS = [
-    fingerprint(p.code, str(n))
-    for n, p in enumerate(islice(compose(DatasetScience(composer="catalogue", eager_ms_min=0.05, seed=5)), 40))
-]
+PRINTS = [fingerprint(p.code, str(n)) for n, p in enumerate(islice(compose(catalogue(eager_ms_min=0.05, seed=5)), 40))]
 PAIR = st.tuples(st.sampled_from(PRINTS), st.sampled_from(PRINTS))
 
 
