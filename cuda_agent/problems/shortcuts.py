@@ -25,6 +25,7 @@ LAYOUT = frozenset((
     "broadcast_to", "view_as", "reshape_as",
 ))
 # fmt: on
+ELSEWHERE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp)
 FACTS_OF_TENSORS = frozenset(("shape", "dtype", "device", "ndim", "size", "dim", "numel"))
 NAMED = "_number"  # attribute that tells a node of a copied tree
 
@@ -74,11 +75,11 @@ def _single(forward: ast.FunctionDef) -> Iterator[Shortcut]:
 
 
 def _sites(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Operators of a statement, those in functions of its own left out: they run elsewhere or often."""
+    """Operators of a statement that surely run once."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        if isinstance(node, ELSEWHERE):
             continue
         if isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp) and not _arranges(node) and not _guards(node):
             yield node
@@ -132,7 +133,8 @@ def _replaced(forward: ast.FunctionDef, site: ast.expr, operand: ast.expr) -> as
     wanted, offered = getattr(site, NAMED), getattr(operand, NAMED)
     copied = copy.deepcopy(forward)
     instead = next(node for node in ast.walk(copied) if getattr(node, NAMED, None) == offered)
-    return _Replacing(wanted, instead).visit(copied)  # type: ignore[no-any-return]
+    _Replacing(wanted, instead).visit(copied)
+    return copied
 
 
 class _Replacing(ast.NodeTransformer):

@@ -30,6 +30,7 @@ def test_methods_and_modules_are_operators_too() -> None:
 
 
 def test_layout_shapes_and_guards_against_zero_are_left_alone() -> None:
+    assert bodies("x = torch.sin(x) if x.dim() == 2 else x.cos()") == {}
     assert bodies("x = x.reshape(-1, 4).contiguous()") == {}
     assert set(bodies("x = x / (x.norm() + 1e-6)").values()) == {"x / (x.norm() + 1e-06)", "x.norm()"}
     assert set(bodies("x = nn.functional.layer_norm(x, x.shape[-1:])")) == {"x = x; return x"}

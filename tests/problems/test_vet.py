@@ -89,6 +89,7 @@ def two(second: str, body: str) -> str:
         ("no_dead_operator", text("x = torch.relu(torch.sigmoid(x))")),
         ("no_dead_operator", text("x = torch.neg(x)\nx = torch.neg(x)\nx = torch.tanh(x)")),
         ("no_dead_operator", text("x = nn.functional.dropout(torch.tanh(x), 0.5, self.training)")),
+        ("no_dead_operator", text("x = self.norm(torch.tanh(x))", init="self.norm = nn.BatchNorm1d(256)")),  # as initialised
         ("value_range", text("x = torch.tanh(x)", inputs="torch.rand(64, 256)")),
         ("well_conditioned", text("x = (x + 1e6) - 1e6")),
     ],
@@ -123,7 +124,11 @@ async def test_a_crash_refuses_that_candidate_only(vetter: Vetter, kind: str, bo
             {"outputs": [["int64", [64]], ["float32", [64, 256]], ["float32", [64, 256]]], "value_range": "both"},
         ),
         (
-            text("x = self.norm(torch.log(x))", inputs="torch.rand(64, 256) + 0.1", init="self.norm = nn.BatchNorm1d(256)"),
+            text(
+                "x = self.norm(torch.log(x))",
+                inputs="torch.rand(64, 256) + 0.1",
+                init="self.norm = nn.BatchNorm1d(256)\nself.norm.running_mean += 0.5",
+            ),
             {"value_range": "needed", "train_differs": True, "weights": 4},
         ),
         (
