@@ -2,9 +2,9 @@
 
 Pure: nothing here runs a text. Only a `forward` that is a plain chain of statements is taken apart; for any other the
 answer is the reason in words. An operator is a call, a binary or a unary operation on what is computed from the inputs;
-leaving it out puts one of its operands in its place. Left alone are what only arranges memory, and guards against zero
-(a constant up to 1e-3, anything named eps). Runs of statements `x = f(x)` are left out together too, for two operators may
-undo each other.
+leaving it out puts one of its operands in its place. Left alone are what only arranges memory, guards against zero (a
+constant up to 1e-3, anything named eps), and bounds within another operator, as in `torch.sqrt(torch.abs(x))`. Runs of
+statements `x = f(x)` are left out together too, for two operators may undo each other.
 """
 
 import ast
@@ -25,6 +25,7 @@ LAYOUT = frozenset((
     "broadcast_to", "view_as", "reshape_as",
 ))
 # fmt: on
+BOUNDS = frozenset(("abs", "clamp", "clamp_min", "clamp_max", "clip", "maximum", "minimum"))
 ELSEWHERE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp)
 FACTS_OF_TENSORS = frozenset(("shape", "dtype", "device", "ndim", "size", "dim", "numel"))
 NAMED = "_number"  # attribute that tells a node of a copied tree
@@ -81,17 +82,18 @@ def _sites(statement: ast.stmt) -> Iterator[ast.expr]:
         node = waiting.pop()
         if isinstance(node, ELSEWHERE):
             continue
-        if isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp) and not _arranges(node) and not _guards(node):
-            yield node
+        if isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp):
+            inner = node is not getattr(statement, "value", None)
+            if not (_name(node) in LAYOUT or (inner and _name(node) in BOUNDS) or _guards(node)):
+                yield node
         waiting += ast.iter_child_nodes(node)
 
 
-def _arranges(node: ast.expr) -> bool:
-    """Whether a call only arranges memory or asks for a shape."""
+def _name(node: ast.expr) -> str:
+    """The last name of what is called; empty for anything else."""
     if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
-    return name in LAYOUT
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _guards(node: ast.expr) -> bool:

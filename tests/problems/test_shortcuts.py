@@ -35,6 +35,8 @@ def test_layout_shapes_and_guards_against_zero_are_left_alone() -> None:
     assert set(bodies("x = x / (x.norm() + 1e-6)").values()) == {"x / (x.norm() + 1e-06)", "x.norm()"}
     assert set(bodies("x = nn.functional.layer_norm(x, x.shape[-1:])")) == {"x = x; return x"}
     assert bodies("x = torch.add(x, self.eps)") == {}
+    assert set(bodies("x = torch.sqrt(torch.abs(x))").values()) == {"torch.sqrt(torch.abs(x))"}
+    assert set(bodies("x = torch.abs(x)").values()) == {"torch.abs(x)"}
 
 
 def test_runs_renew_one_name_only() -> None:
