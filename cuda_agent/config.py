@@ -5,10 +5,10 @@ part of it). Nothing here imports torch, Prefect or SQLAlchemy, so that a config
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cuda_agent.errors import ConfigError
 
@@ -59,22 +59,41 @@ class EpisodeConfig(Frozen):
 # --- stages ----------------------------------------------------------------------------------------------------------
 
 
+# The paper's table 3, as shares of its torch problems.
+PAPER_MIX = {1: 0.034, 2: 0.8377, 3: 0.0762, 4: 0.028, 5: 0.0123}
+MIXES = {"paper": PAPER_MIX, "balanced": {2: 0.25, 3: 0.25, 4: 0.25, 5: 0.25}}
+
+
 class DatasetScience(Frozen):
     """What the problem set is made of."""
 
     count: int = Field(6_000, ge=1, le=1_000_000, description="accepted problems wanted, held-out ones included")
     held_out: int = Field(0, ge=0, description="of these, problems kept for evaluation; split by operator sequence")
+    composer: Literal["sampler", "catalogue", "llm"] = Field(
+        "sampler",
+        description="sampler: crawled operators of torch; catalogue: the few that the small model learns; llm: an engine",
+    )
     families: tuple[str, ...] = Field(
-        ("elementwise", "reduction", "matmul"), min_length=1, description="operator families to compose from"
+        ("elementwise", "reduction", "matmul"), min_length=1, description="operator families of the catalogue to compose from"
     )
     operator_mix: dict[int, Share] = Field(
-        default_factory=lambda: {1: 0.034, 2: 0.8377, 3: 0.0762, 4: 0.028, 5: 0.0123},
-        description="share of problems by number of operators (default: the paper's table 3 without transformers)",
+        default_factory=lambda: dict(PAPER_MIX),
+        description="share of torch problems by number of operators, or a preset: paper (its table 3), balanced (2 to 5 evenly)",
     )
+    transformers_share: Share = Field(0.0118, description="share of problems that are a transformers module (paper: 1.18 %)")
     eager_ms_min: float = Field(1.0, ge=0.0, description="shortest eager time accepted, milliseconds")
     eager_ms_max: float = Field(100.0, gt=0.0, description="longest eager time accepted, milliseconds")
     max_similarity: Share = Field(0.9, description="AST similarity to any evaluation problem above which one is refused")
+    max_self_similarity: Share = Field(
+        0.98,
+        description="AST similarity to an accepted problem of the set, on inputs of the same shape, above which one is refused",
+    )
     seed: int = Field(0, ge=0, description="seed of the sampler")
+
+    @field_validator("operator_mix", mode="before")
+    @classmethod
+    def _preset(cls, value: Any) -> Any:
+        return MIXES.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -93,6 +112,7 @@ class DatasetExecution(Frozen):
     workers: int = Field(2, ge=1, le=1_024, description="candidates vetted at once")
     candidate_seconds: Seconds = Field(60.0, description="wall-clock limit for one candidate")
     candidate_memory_mb: int = Field(3_000, ge=256, description="memory limit for one candidate")
+    tensor_mb: int = Field(1_024, ge=1, le=1_048_576, description="inputs, outputs and weights of one problem together, at most")
 
 
 class DatasetConfig(Frozen):

@@ -1,8 +1,8 @@
 """Generation of a problem set: compose, vet, split; resumable, and the same set whatever the number of workers.
 
-Invariants: candidates come in one order fixed by the science settings; results are reported and counted in that order, so
-the set is the first `count` accepted candidates that allow the held-out split. What was vetted before is passed in as
-`done` and is not vetted again.
+Invariants: candidates come in one order fixed by the science settings (or by the caller, who brings them); results are
+reported and counted in that order, so the set is the first `count` accepted candidates that resemble none before them and
+allow the held-out split. What was vetted before is passed in as `done` and is not vetted again.
 """
 
 import asyncio
@@ -16,11 +16,14 @@ from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.rules import RULES, STAGES, Evidence, refuse
+from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.split import can_split, split
 from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
 
+LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
 
@@ -35,24 +38,41 @@ async def generate(
     lease: Lease | None = None,
     threads: int = 0,
     server: ForkServer | None = None,
+    candidates: Iterator[Problem] | None = None,
+    fresh: bool = False,
 ) -> list[VettedProblem]:
     """All vetted candidates in order of position, accepted ones with their side of the split.
 
-    `lease`, `threads` and `server` are those of `Vetter`. `on_result` sees each newly vetted candidate once, in order of
-    position, before sides are known (`split` None).
+    `candidates` is the stream for `science.composer`, the same at every call; without it the composer must be `catalogue`.
+    `lease`, `threads`, `server` and `fresh` are those of `Vetter`: `fresh` is for texts that others wrote. `on_result` sees
+    each newly vetted candidate once, in order of position, before sides are known (`split` None).
 
     Raises:
-        ProblemError: the settings yield too few problems; the message counts the rules that refused.
+        ProblemError: the settings yield too few problems (the message counts the rules that refused), or name a composer
+            whose candidates are not given.
         SandboxError: the host cannot run candidates.
     """
     run = _Run(science, on_result, {problem.position: problem for problem in done})
-    candidates = run.unvetted()
+    unvetted = run.unvetted(_composed(science) if candidates is None else candidates)
     if not run.finished():
         async with Vetter(
-            science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads, server=server
+            science,
+            execution,
+            cache_dir=cache_dir,
+            evaluation=evaluation,
+            lease=lease,
+            threads=threads,
+            server=server,
+            fresh=fresh,
         ) as vetter:
-            await _vet_until_finished(run, vetter, candidates, execution.workers)
+            await _vet_until_finished(run, vetter, unvetted, execution.workers)
     return run.with_sides()
+
+
+def _composed(science: DatasetScience) -> Iterator[Problem]:
+    if science.composer != "catalogue":
+        raise ProblemError(f"composer {science.composer}: its candidates must be passed in; or set composer to catalogue")
+    return compose(science)
 
 
 async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int) -> None:
@@ -60,7 +80,7 @@ async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[
     try:
         while not run.finished():
             for position, problem in islice(candidates, run.wanted_at_once(workers) - len(pending)):
-                pending.add(asyncio.create_task(vetter.vet(position, problem)))
+                pending.add(asyncio.create_task(vetter.vet(position, problem, run.twins)))
             if not pending:
                 raise ProblemError(run.shortage())
             completed, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -82,6 +102,7 @@ class _Run:
         self._done, self._waiting = done, dict[int, VettedProblem]()
         self._counted: list[VettedProblem] = []
         self._accepted = 0
+        self.twins = Twins()  # the accepted ones
         self._advance()
 
     def finished(self) -> bool:
@@ -97,7 +118,7 @@ class _Run:
         ahead = sum(problem.accepted for problem in self._waiting.values())
         return max(1, min(workers, self.missing() - ahead))
 
-    def unvetted(self) -> Iterator[tuple[int, Problem]]:
+    def unvetted(self, composed: Iterator[Problem]) -> Iterator[tuple[int, Problem]]:
         """The candidates that were not vetted before, as far as patience reaches.
 
         Raises:
@@ -105,7 +126,7 @@ class _Run:
         """
         bound = 100 + PATIENCE * self._science.count
         known = max(self._done, default=-1) + 1
-        candidates = enumerate(islice(compose(self._science), bound))
+        candidates = enumerate(islice(composed, bound))
         first = [(position, problem) for position, problem in islice(candidates, known) if not self._is_done(position, problem)]
         return chain(first, candidates)
 
@@ -139,14 +160,29 @@ class _Run:
         while not self.finished():
             position = len(self._counted)
             if position in self._waiting:
-                result = self._last_allows_split(self._waiting.pop(position))
+                result = self._last_allows_split(self._unlike_others(self._waiting.pop(position)))
                 self._on_result(result)
             elif position in self._done:
-                result = self._last_allows_split(self._done[position].on_side(None))
+                result = self._last_allows_split(self._unlike_others(self._done[position].on_side(None)))
             else:
                 return
             self._counted.append(result)
             self._accepted += result.accepted
+            if result.accepted:
+                self.twins.add(result.code, result.facts, str(position))
+
+    def _unlike_others(self, result: VettedProblem) -> VettedProblem:
+        """Refuse what resembles an accepted problem of an earlier position, as if all of them had been known to vetting.
+
+        Vetting asks too, before the costly stages, but knows only those that were counted by then; so that the rule does
+        not depend on the number of workers, it goes before what those stages found.
+        """
+        if result.rule not in (None, *LATE_RULES):
+            return result
+        refusal = refuse("set", Evidence(result.problem, self._science, facts=result.facts, accepted=self.twins))
+        if refusal is None:
+            return result
+        return replace(result, rule=refusal.rule, reason=refusal.reason, compile_ms=None, split=None)
 
     def _last_allows_split(self, result: VettedProblem) -> VettedProblem:
         """Refuse a last problem with which no exact split exists (groups of equal operators stay together)."""

@@ -9,8 +9,9 @@ from cuda_agent.config import DatasetScience
 from cuda_agent.problems.catalogue import BY_NAME, BY_STATEMENT
 from cuda_agent.problems.compose import Shape, compose, render, weakness, well_formed
 from cuda_agent.problems.problem import Problem, read_contract
+from tests.problems.texts import catalogue
 
-QUICK = DatasetScience(count=64, eager_ms_min=0.05, eager_ms_max=5.0, operator_mix={1: 0.2, 2: 0.5, 3: 0.2, 4: 0.05, 5: 0.05})
+QUICK = catalogue(count=64, eager_ms_min=0.05, eager_ms_max=5.0, operator_mix={1: 0.2, 2: 0.5, 3: 0.2, 4: 0.05, 5: 0.05})
 
 
 def chain(names: str) -> list:
@@ -53,12 +54,12 @@ def test_every_candidate_is_well_formed(drawn: list[Problem]) -> None:
 
 
 def test_families_bound_what_is_drawn() -> None:
-    only = DatasetScience(count=8, eager_ms_min=0.05, eager_ms_max=5.0, families=("elementwise",))
+    only = catalogue(count=8, eager_ms_min=0.05, eager_ms_max=5.0, families=("elementwise",))
     assert all(BY_NAME[name].family == "elementwise" for problem in islice(compose(only), 40) for name in problem.ops)
 
 
 def test_the_stream_ends_when_nothing_new_is_left() -> None:
-    few = DatasetScience(count=8, eager_ms_min=0.05, eager_ms_max=5.0, families=("matmul",), operator_mix={1: 1.0, 2: 1.0})
+    few = catalogue(count=8, eager_ms_min=0.05, eager_ms_max=5.0, families=("matmul",), operator_mix={1: 1.0, 2: 1.0})
     assert {problem.ops for problem in compose(few)} == {("linear",)}
 
 

@@ -1,5 +1,14 @@
 """Problem texts for the tests: one good form with a body to fill, and what candidates do wrong."""
 
+from typing import Any
+
+from cuda_agent.config import DatasetScience
+
+
+def catalogue(**settings: Any) -> DatasetScience:
+    """Settings of a set that is composed from the catalogue."""
+    return DatasetScience(composer="catalogue", **settings)
+
 
 def text(body: str, inputs: str = "torch.randn(64, 256)", head: str = "", init: str = "") -> str:
     """A problem whose forward holds `body` (statements on x)."""
