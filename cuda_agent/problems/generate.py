@@ -7,7 +7,7 @@ the set is the first `count` accepted candidates that allow the held-out split. 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
 
+Ahead = Callable[[int], Awaitable[None]]
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
 
@@ -35,31 +36,55 @@ async def generate(
     lease: Lease | None = None,
     threads: int = 0,
     server: ForkServer | None = None,
+    candidates: Iterator[Problem] | None = None,
+    fresh: bool = False,
+    ahead: Ahead | None = None,
 ) -> list[VettedProblem]:
     """All vetted candidates in order of position, accepted ones with their side of the split.
 
-    `lease`, `threads` and `server` are those of `Vetter`. `on_result` sees each newly vetted candidate once, in order of
-    position, before sides are known (`split` None).
+    `candidates` is the stream for `science.composer`, the same at every call; without it the composer must be `catalogue`.
+    `lease`, `threads`, `server` and `fresh` are those of `Vetter`: `fresh` is for texts that others wrote. `on_result` sees
+    each newly vetted candidate once, in order of position, before sides are known (`split` None). `ahead` is awaited before
+    so many candidates are taken, for a stream that must wait for them.
 
     Raises:
-        ProblemError: the settings yield too few problems; the message counts the rules that refused.
+        ProblemError: the settings yield too few problems (the message counts the rules that refused), or name a composer
+            whose candidates are not given.
         SandboxError: the host cannot run candidates.
     """
     run = _Run(science, on_result, {problem.position: problem for problem in done})
-    candidates = run.unvetted()
+    unvetted = run.unvetted(_composed(science) if candidates is None else candidates)
     if not run.finished():
         async with Vetter(
-            science, execution, cache_dir=cache_dir, evaluation=evaluation, lease=lease, threads=threads, server=server
+            science,
+            execution,
+            cache_dir=cache_dir,
+            evaluation=evaluation,
+            lease=lease,
+            threads=threads,
+            server=server,
+            fresh=fresh,
         ) as vetter:
-            await _vet_until_finished(run, vetter, candidates, execution.workers)
+            await _vet_until_finished(run, vetter, unvetted, execution.workers, ahead)
     return run.with_sides()
 
 
-async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int) -> None:
+def _composed(science: DatasetScience) -> Iterator[Problem]:
+    if science.composer != "catalogue":
+        raise ProblemError(f"composer {science.composer}: its candidates must be passed in; or set composer to catalogue")
+    return compose(science)
+
+
+async def _vet_until_finished(
+    run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int, ahead: Ahead | None
+) -> None:
     pending: set[asyncio.Task[VettedProblem]] = set()
     try:
         while not run.finished():
-            for position, problem in islice(candidates, run.wanted_at_once(workers) - len(pending)):
+            wanted = max(0, run.wanted_at_once(workers) - len(pending))
+            if ahead is not None:
+                await ahead(wanted)
+            for position, problem in islice(candidates, wanted):
                 pending.add(asyncio.create_task(vetter.vet(position, problem)))
             if not pending:
                 raise ProblemError(run.shortage())
@@ -97,7 +122,7 @@ class _Run:
         ahead = sum(problem.accepted for problem in self._waiting.values())
         return max(1, min(workers, self.missing() - ahead))
 
-    def unvetted(self) -> Iterator[tuple[int, Problem]]:
+    def unvetted(self, composed: Iterator[Problem]) -> Iterator[tuple[int, Problem]]:
         """The candidates that were not vetted before, as far as patience reaches.
 
         Raises:
@@ -105,7 +130,7 @@ class _Run:
         """
         bound = 100 + PATIENCE * self._science.count
         known = max(self._done, default=-1) + 1
-        candidates = enumerate(islice(compose(self._science), bound))
+        candidates = enumerate(islice(composed, bound))
         first = [(position, problem) for position, problem in islice(candidates, known) if not self._is_done(position, problem)]
         return chain(first, candidates)
 
