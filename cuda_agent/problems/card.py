@@ -108,8 +108,7 @@ def card_markdown(problems: Sequence[VettedProblem], provenance: Provenance, nam
         "## Origin and number of operators\n\n" + _counted("data_source", _sources(accepted), len(accepted)),
         _operators(accepted),
         _times(accepted, picture),
-        "## How it was made\n\n"
-        + _fence(yaml.safe_dump(_plain(provenance), sort_keys=True, allow_unicode=True)[:SETTINGS_CHARS]),
+        f"## How it was made\n\n{_settings(provenance)}",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -129,9 +128,8 @@ def times_png(problems: Iterable[VettedProblem], dpi: int = 120) -> bytes:
     axes.set_xscale("log")
     axes.set_xlabel("eager time, milliseconds (logarithmic)")
     axes.set_ylabel("problems")
-    axes.set_title(
-        f"Eager time of {len(times)} accepted problems, median {times[len(times) // 2]:.3g} ms", loc="left", fontsize=10
-    )
+    title = f"Eager time of {len(times)} accepted problems, median {times[len(times) // 2]:.3g} ms"
+    axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

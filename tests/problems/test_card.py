@@ -8,7 +8,7 @@ import yaml
 from PIL import Image
 
 from cuda_agent.errors import ProblemError
-from cuda_agent.problems.card import card_markdown, data_uri, times_png, write_card
+from cuda_agent.problems.card import card_markdown, data_uri, front_matter, times_png, write_card
 from cuda_agent.problems.exchange import export_parquet
 from cuda_agent.problems.problem import VettedProblem
 from tests.problems.texts import text
@@ -21,6 +21,9 @@ PROVENANCE = {
     "versions": {"torch": "2.13"},
     "operators": ["a"] * 9_000,
 }
+
+
+UNTIMED = [VettedProblem(0, ("a",), "x", CODE, "sha", split="train")]
 
 
 def problems(count: int = 40) -> list[VettedProblem]:
@@ -51,7 +54,7 @@ def test_the_card_counts_what_is_in_the_set(tmp_path: Path) -> None:
 def test_the_front_matter_says_what_the_parquet_file_holds(tmp_path: Path) -> None:
     path = tmp_path / "set.parquet"
     export_parquet(problems(), path)
-    head = yaml.safe_load(write_card(problems(), path, PROVENANCE).read_text().split("---\n")[1])
+    head = yaml.safe_load(front_matter(problems(), path.name, PROVENANCE).split("---\n")[1])
     assert head["license"] == "apache-2.0" and head["size_categories"] == ["n<1K"]
     assert head["configs"][0]["data_files"] == [{"split": "train", "path": "set.parquet"}]
     table = pq.read_table(path)
@@ -65,17 +68,17 @@ def test_the_front_matter_says_what_the_parquet_file_holds(tmp_path: Path) -> No
 
 def test_somebody_elses_readme_stays(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# My project\n")
-    assert write_card(problems(), tmp_path / "a.parquet", {}) == tmp_path / "a.README.md"
+    assert write_card(UNTIMED, tmp_path / "a.parquet", {}) == tmp_path / "a.README.md"
     assert (tmp_path / "README.md").read_text() == "# My project\n"
     (tmp_path / "README.md").unlink()
-    assert write_card(problems(), tmp_path / "a.parquet", {}).name == "README.md"
-    assert write_card(problems(), tmp_path / "a.parquet", {}).name == "README.md"
-    assert write_card(problems(), tmp_path / "b.parquet", {}).name == "b.README.md"
+    assert write_card(UNTIMED, tmp_path / "a.parquet", {}).name == "README.md"
+    assert write_card(UNTIMED, tmp_path / "a.parquet", {}).name == "README.md"
+    assert write_card(UNTIMED, tmp_path / "b.parquet", {}).name == "b.README.md"
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="cannot write the card"):
-        write_card(problems(), tmp_path / "none" / "a.parquet", {})
+        write_card(UNTIMED, tmp_path / "none" / "a.parquet", {})
 
 
 def test_names_from_others_forge_no_markup() -> None:
@@ -89,6 +92,5 @@ def test_a_page_with_the_picture_in_it_is_small_and_without_times_has_none() -> 
     png = times_png(problems(), dpi=80)
     assert Image.open(io.BytesIO(png)).size == (640, 280)
     assert len(card_markdown(problems(), PROVENANCE, "set", data_uri(png))) < 60_000
-    untimed = [VettedProblem(0, ("a",), "x", CODE, "sha", split="train")]
-    assert times_png(untimed) == b"" and data_uri(b"") == ""
-    assert "Eager times" not in card_markdown(untimed, {}, "set")
+    assert times_png(UNTIMED) == b"" and data_uri(b"") == ""
+    assert "Eager times" not in card_markdown(UNTIMED, {}, "set")

@@ -44,7 +44,7 @@ async def composed(
 
 
 async def test_answers_become_problems_and_the_rest_is_counted(server: Server) -> None:
-    for answer in [block(GOOD), "I would rather not.", block(GOOD), block("def f(:"), block(OTHER)]:
+    for answer in [block(GOOD), "I would rather not.", block(GOOD), block("def f(:\n"), block(OTHER)]:
         server.say(answer)
     found, composer = await composed(server, 2)
     assert [problem.ops for problem in found] == [("nn.functional.gelu", "torch.softmax"), ("torch.tanh", "torch.cumsum")]
