@@ -1,10 +1,12 @@
 """Whether a problem can tell right from wrong: its reference answers, held against answers that take no work.
 
 Zeros, one constant, a copy of an input and the answer to other inputs must differ from the reference by more than the
-tolerance. Pure, on packed values; the judge asks once per problem and calls a problem that cannot tell `problem_invalid`.
+tolerance. Pure, on packed values; the judge asks `fault` once per problem and calls a problem that cannot tell
+`problem_invalid`. Vetting asks `weakness`, which is stricter: each single output must tell, and one row is no answer for all.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +24,38 @@ def fault(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
     return ""
 
 
+def weakness(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
+    """`fault`, asked of each output by itself as well, and whether one row passes for all; the same arguments."""
+    if found := fault(inputs, outputs):
+        return found
+    singles = list(zip(*(list(leaves(output)) for output in outputs), strict=False))
+    for number, single in enumerate(singles):
+        where = f" for output {number}" if len(singles) > 1 else ""
+        for name, guess in _weak_guesses(inputs[0], single, several=len(singles) > 1):
+            if not difference(single[0], guess):
+                return f"the answer {name} passes{where}: its tolerance cannot tell it from the right one"
+    return ""
+
+
+def _weak_guesses(inputs: Packed, single: Sequence[Packed], *, several: bool) -> Iterator[tuple[str, Packed]]:
+    right = single[0]
+    for name, guess in _guesses(inputs, single) if several else ():
+        if name != "one constant" or np.size(right[3]) > 1:  # one number is its own mean
+            yield name, guess
+    if len(right[2]) > 1 and right[2][0] > 1:
+        yield "the mean row", _averaged(right)
+
+
+def _averaged(leaf: Packed) -> Packed:
+    """The mean over the first dimension in place of every row."""
+    mean = widen(leaf[1], leaf[3]).mean(0, keepdims=True)
+    return _holding(leaf, np.broadcast_to(mean if leaf[1].startswith("complex") else mean.real, leaf[3].shape))
+
+
 def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, Packed]]:
     right = outputs[0]
     yield "zeros", with_leaves(right, (_filled(leaf, 0.0) for leaf in leaves(right)))
-    yield (
-        "one constant",
-        with_leaves(right, (_filled(leaf, float(widen(leaf[1], leaf[3]).real.mean())) for leaf in leaves(right))),
-    )
+    yield "one constant", with_leaves(right, (_filled(leaf, _mean(leaf)) for leaf in leaves(right)))
     for other in outputs[1:2]:
         yield "to other inputs", other
     for leaf in leaves(inputs):
@@ -41,9 +68,13 @@ def _mean(leaf: Packed) -> float:
 
 
 def _filled(leaf: Packed, value: float) -> Packed:
+    return _holding(leaf, np.full(leaf[2], value))
+
+
+def _holding(leaf: Packed, values: "np.ndarray[Any, Any]") -> Packed:
+    """A tensor like `leaf` with other values."""
     _, dtype, shape, array = leaf[:4]
     if dtype == "bfloat16":
-        bits = np.full(shape, value, np.float32).view(np.uint32) >> 16
+        bits = values.astype(np.float32).view(np.uint32) >> 16
         return ["tensor", dtype, shape, bits.astype(np.uint16), leaf[4]]
-    filled = np.full(shape, value).astype(array.dtype) if array.size else array
-    return ["tensor", dtype, shape, filled, leaf[4]]
+    return ["tensor", dtype, shape, values.astype(array.dtype), leaf[4]]

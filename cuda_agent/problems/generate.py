@@ -1,8 +1,8 @@
 """Generation of a problem set: compose, vet, split; resumable, and the same set whatever the number of workers.
 
-Invariants: candidates come in one order fixed by the science settings; results are reported and counted in that order, so
-the set is the first `count` accepted candidates that allow the held-out split. What was vetted before is passed in as
-`done` and is not vetted again.
+Invariants: candidates come in one order fixed by the science settings (or by the caller, who brings them); results are
+reported and counted in that order, so the set is the first `count` accepted candidates that resemble none before them and
+allow the held-out split. What was vetted before is passed in as `done` and is not vetted again.
 """
 
 import asyncio
@@ -16,12 +16,15 @@ from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.rules import RULES, STAGES, Evidence, refuse
+from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.split import can_split, split
 from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
 
 Ahead = Callable[[int], Awaitable[None]]
+LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
 
@@ -85,7 +88,7 @@ async def _vet_until_finished(
             if ahead is not None:
                 await ahead(wanted)
             for position, problem in islice(candidates, wanted):
-                pending.add(asyncio.create_task(vetter.vet(position, problem)))
+                pending.add(asyncio.create_task(vetter.vet(position, problem, run.twins)))
             if not pending:
                 raise ProblemError(run.shortage())
             completed, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -107,6 +110,7 @@ class _Run:
         self._done, self._waiting = done, dict[int, VettedProblem]()
         self._counted: list[VettedProblem] = []
         self._accepted = 0
+        self.twins = Twins()  # the accepted ones
         self._advance()
 
     def finished(self) -> bool:
@@ -164,14 +168,29 @@ class _Run:
         while not self.finished():
             position = len(self._counted)
             if position in self._waiting:
-                result = self._last_allows_split(self._waiting.pop(position))
+                result = self._last_allows_split(self._unlike_others(self._waiting.pop(position)))
                 self._on_result(result)
             elif position in self._done:
-                result = self._last_allows_split(self._done[position].on_side(None))
+                result = self._last_allows_split(self._unlike_others(self._done[position].on_side(None)))
             else:
                 return
             self._counted.append(result)
             self._accepted += result.accepted
+            if result.accepted:
+                self.twins.add(result.code, result.facts, str(position))
+
+    def _unlike_others(self, result: VettedProblem) -> VettedProblem:
+        """Refuse what resembles an accepted problem of an earlier position, as if all of them had been known to vetting.
+
+        Vetting asks too, before the costly stages, but knows only those that were counted by then; so that the rule does
+        not depend on the number of workers, it goes before what those stages found.
+        """
+        if result.rule not in (None, *LATE_RULES):
+            return result
+        refusal = refuse("set", Evidence(result.problem, self._science, facts=result.facts, accepted=self.twins))
+        if refusal is None:
+            return result
+        return replace(result, rule=refusal.rule, reason=refusal.reason, compile_ms=None, split=None)
 
     def _last_allows_split(self, result: VettedProblem) -> VettedProblem:
         """Refuse a last problem with which no exact split exists (groups of equal operators stay together)."""

@@ -8,27 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cuda_agent.config import DatasetScience
+from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.problem import Problem, read_contract
-from cuda_agent.problems.similarity import Fingerprint, fingerprint, most_similar
+from cuda_agent.problems.similarity import Fingerprint, Twins, fingerprint, most_similar
 
-Stage = Literal["text", "run", "time", "compile"]
-STAGES: tuple[Stage, ...] = ("text", "run", "time", "compile")
+Stage = Literal["text", "run", "pace", "matter", "set", "time", "compile"]
+STAGES: tuple[Stage, ...] = ("text", "run", "pace", "matter", "set", "time", "compile")
 VARIES = 1e-2  # standard deviations of the output
-TRIVIAL = 1e-2  # of the mean magnitude: KernelBench's tolerance, made relative
+SATURATED = 0.9  # share of an output's elements that are equal
 FLOAT32_NOISE = 1e-3  # standard deviations of the output
 AGREEMENT = 1e-3  # standard deviations of the output, torch.compile against eager
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a candidate so far; `facts` grows stage by stage (see probe_child)."""
+    """What is known of a candidate so far: `facts` grows stage by stage (see probe_child); `accepted` is the set so far."""
 
     problem: Problem
     science: DatasetScience
     evaluation: Sequence[Fingerprint] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    accepted: Twins | None = None
+    tensor_mb: int = DatasetExecution().tensor_mb
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,29 @@ class Rule:
 
 
 def refuse(stage: Stage, evidence: Evidence) -> Refusal | None:
-    """The first objection among the rules of one stage."""
+    """The first objection among the rules of one stage; facts that are missing or malformed are one too."""
     for rule in RULES:
-        if rule.stage == stage and (reason := rule.check(evidence)) is not None:
+        if rule.stage != stage:
+            continue
+        try:
+            reason = rule.check(evidence)
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:  # boundary: facts come from untrusted processes
+            reason = f"its process answered with nonsense ({type(error).__name__}: {error})"[:200]
+        if reason is not None:
             return Refusal(rule.name, reason)
     return None
+
+
+def undecided_by_one_thread(evidence: Evidence) -> bool:
+    """Whether the eager time window needs a pass on all threads: a single one's time is not clearly inside."""
+    science, single = evidence.science, evidence.facts["eager_ms_1_thread"]
+    return not science.eager_ms_min * evidence.facts["threads"] <= single <= science.eager_ms_max
 
 
 def _contract(evidence: Evidence) -> str | None:
@@ -76,6 +96,21 @@ def _failed(evidence: Evidence) -> str | None:
     return None if failure is None else str(failure)
 
 
+def _self_contained(evidence: Evidence) -> str | None:
+    reached = evidence.facts.get("reached")
+    return None if reached is None else f"it {reached}; a problem may only compute"
+
+
+def _comparable(evidence: Evidence) -> str | None:
+    return evidence.facts.get("incomparable")
+
+
+def _fits(evidence: Evidence) -> str | None:
+    size = evidence.facts["tensor_bytes"] / 2**20
+    limit = evidence.tensor_mb
+    return None if size <= limit else f"inputs, outputs and weights take {size:.0f} MB, allowed are {limit} MB"
+
+
 def _finite(evidence: Evidence) -> str | None:
     return None if evidence.facts["finite"] else "the output holds infinities or NaN"
 
@@ -89,17 +124,39 @@ def _inputs_kept(evidence: Evidence) -> str | None:
 
 
 def _varies(evidence: Evidence) -> str | None:
-    if evidence.facts["dead_inputs"]:
-        return f"input {evidence.facts['dead_inputs'][0]} has no effect on the output"
+    if not evidence.facts["inputs_vary"]:
+        return "its inputs are the same under every seed"
     value = evidence.facts["varies"]
     return None if value is None or value > VARIES else f"another input changes the output by {value:.2g} of its spread"
 
 
 def _not_trivial(evidence: Evidence) -> str | None:
-    for name, error in evidence.facts["trivial"].items():
-        if error is not None and error <= TRIVIAL:
-            return f"the answer {name} is within {error:.2g} of the output's magnitude"
-    return None
+    return evidence.facts["trivial"] or None
+
+
+def _not_saturated(evidence: Evidence) -> str | None:
+    share = evidence.facts["commonest_share"]
+    return None if share <= SATURATED else f"{share:.1%} of an output's elements are equal"
+
+
+def _inputs_matter(evidence: Evidence) -> str | None:
+    dead = evidence.facts["dead_inputs"]
+    return f"input {dead[0]} has no effect on the output" if dead else None
+
+
+def _weights_matter(evidence: Evidence) -> str | None:
+    dead = evidence.facts["dead_weights"]
+    return f"weight {', '.join(dead)} has no effect on the output" if dead else None
+
+
+def _operators_matter(evidence: Evidence) -> str | None:
+    dead = evidence.facts["dead_operator"]
+    return f"leaving out {dead} changes nothing" if dead else None
+
+
+def _value_range(evidence: Evidence) -> str | None:
+    degenerate = evidence.facts["value_range"] == "degenerate"
+    return "no input is ever negative, though negative ones give finite answers too" if degenerate else None
 
 
 def _well_conditioned(evidence: Evidence) -> str | None:
@@ -107,30 +164,62 @@ def _well_conditioned(evidence: Evidence) -> str | None:
     return f"float32 is {error:.2g} of the spread away from float64" if error is not None and error > FLOAT32_NOISE else None
 
 
+def _not_a_twin(evidence: Evidence) -> str | None:
+    if evidence.accepted is None:
+        return None
+    found = evidence.accepted.find(evidence.problem.code, evidence.facts, evidence.science.max_self_similarity)
+    return None if found is None else f"similarity {found.similarity:.3f} to problem {found.label} of the set"
+
+
+def _paced(evidence: Evidence) -> str | None:
+    """Outside the window already by the CPU time of one thread: all of them together are no slower, and share the work."""
+    science, single = evidence.science, evidence.facts["eager_ms_1_thread"]
+    if science.eager_ms_min <= single <= science.eager_ms_max * evidence.facts["threads"]:
+        return None
+    return _outside(science, single)
+
+
 def _in_window(evidence: Evidence) -> str | None:
     science, value = evidence.science, evidence.facts["eager_ms"]
-    if science.eager_ms_min <= value <= science.eager_ms_max:
-        return None
+    return None if science.eager_ms_min <= value <= science.eager_ms_max else _outside(science, value)
+
+
+def _outside(science: DatasetScience, value: float) -> str:
     return f"eager takes {value:.3g} ms, wanted {science.eager_ms_min:g} to {science.eager_ms_max:g} ms"
 
 
 def _compiled_agrees(evidence: Evidence) -> str | None:
     error = evidence.facts["compile_error"]
     if error is None:
-        return "torch.compile gives another shape or type"
+        return "torch.compile gives another shape or type, or no finite numbers"
     return None if error <= AGREEMENT else f"torch.compile differs from eager by {error:.2g} of the spread"
 
 
 RULES: tuple[Rule, ...] = (
     Rule("contract", "text", _contract),
     Rule("too_similar", "text", _too_similar),
+    Rule("self_contained", "run", _self_contained),
     Rule("runs_eager", "run", _failed),
+    Rule("comparable", "run", _comparable),
+    Rule("memory", "run", _fits),
     Rule("finite", "run", _finite),
     Rule("deterministic", "run", _deterministic),
     Rule("inputs_kept", "run", _inputs_kept),
     Rule("varies", "run", _varies),
     Rule("not_trivial", "run", _not_trivial),
-    Rule("well_conditioned", "run", _well_conditioned),
+    Rule("not_saturated", "run", _not_saturated),
+    Rule("self_contained", "pace", _self_contained),
+    Rule("runs_eager", "pace", _failed),
+    Rule("eager_time", "pace", _paced),
+    Rule("self_contained", "matter", _self_contained),
+    Rule("runs_eager", "matter", _failed),
+    Rule("inputs_matter", "matter", _inputs_matter),
+    Rule("weights_matter", "matter", _weights_matter),
+    Rule("no_dead_operator", "matter", _operators_matter),
+    Rule("value_range", "matter", _value_range),
+    Rule("well_conditioned", "matter", _well_conditioned),
+    Rule("near_duplicate", "set", _not_a_twin),
+    Rule("self_contained", "time", _self_contained),
     Rule("runs_eager", "time", _failed),
     Rule("eager_time", "time", _in_window),
     Rule("runs_compiled", "compile", _failed),

@@ -2,20 +2,22 @@
 
 The paper drops a sample whose `PythonASTSimilarity` (package continuous-eval) to any evaluation program exceeds 0.9. That
 package brings assignment solvers and fuzzy string matching, is quadratic in Python, and looks at node types only, so that
-relu and sigmoid count as equal. This is a small implementation of its own: the tree of `class Model` becomes a sequence
-of tokens (API names, constants and the types of telling nodes kept; local names, shapes of inputs, docstrings, annotations
-and what every module has left out) and two sequences are compared by difflib's ratio. Renaming variables, other input
-shapes and comments change nothing; another operator does.
+relu and sigmoid count as equal. This is a small implementation of its own: the tree of `class Model`, with the classes
+and functions that stand beside it, becomes a sequence of tokens (API names, constants and the types of telling nodes kept;
+local names, shapes of inputs, docstrings, annotations and what every module has left out) and two sequences are compared by
+difflib's ratio. Renaming variables, other input shapes and comments change nothing; another operator does.
 """
 
 import ast
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
+from typing import Any
 
-from cuda_agent.problems.problem import model_class, parse
+from cuda_agent.problems.problem import INIT_NAMES, INPUT_NAMES, model_class, parse, text_sha256
 
 # In every statement of every model: kept, they would make any two chains of equal length alike.
 SKIPPED = (ast.Load, ast.Store, ast.Del, ast.arguments, ast.arg, ast.Expr, ast.Assign, ast.Name, ast.Call, ast.Return)
@@ -48,8 +50,9 @@ def fingerprint(code: str, label: str = "") -> Fingerprint:
     Raises:
         ProblemError: the text is no Python or has no class Model.
     """
-    model = model_class(parse(code))
-    return Fingerprint(tuple(_tokens(model)), label)
+    tree = parse(code)
+    model = model_class(tree)
+    return Fingerprint((*_tokens(model.body), *_helpers(tree, model)), label)
 
 
 def similarity(left: Fingerprint, right: Fingerprint) -> float:
@@ -78,8 +81,64 @@ def _upper_bound(left: Fingerprint, right: Fingerprint) -> float:
     return 2.0 * (left.counts & right.counts).total() / total if total else 1.0
 
 
-def _tokens(model: ast.ClassDef) -> Iterator[str]:
-    for method in model.body:
+class Twins:
+    """The accepted problems of a set, for finding near-duplicates: exact texts, and fingerprints by shapes and length.
+
+    Shapes are those of `facts` (`inputs`, `outputs`); problems without them are compared by text alone. Looking up among
+    thousands costs some milliseconds: most differ in shapes or in length by more than the threshold allows.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._texts: dict[str, str] = {}
+        self._prints: dict[str, dict[int, list[Fingerprint]]] = {}
+
+    def add(self, code: str, facts: Mapping[str, Any], label: str) -> None:
+        """Take in an accepted problem under a name for reasons.
+
+        Raises:
+            ProblemError: the text is no problem.
+        """
+        made = fingerprint(code, label)
+        self._texts.setdefault(_normal(code), label)
+        self._prints.setdefault(_shapes(facts), {}).setdefault(len(made.tokens), []).append(made)
+
+    def find(self, code: str, facts: Mapping[str, Any], threshold: float) -> Match | None:
+        """The same text, or the most similar problem of the same shapes above `threshold`, or None; raises as `add`."""
+        if label := self._texts.get(_normal(code)):
+            return Match(label, 1.0)
+        if facts.get("inputs") is None:
+            return None
+        made = fingerprint(code)
+        near = self._prints.get(_shapes(facts), {})
+        others = [other for length, some in near.items() if _reaches(len(made.tokens), length, threshold) for other in some]
+        return most_similar(made, others, threshold)
+
+
+def _normal(code: str) -> str:
+    """A digest of the text without comments and layout."""
+    return text_sha256(ast.unparse(parse(code)))
+
+
+def _shapes(facts: Mapping[str, Any]) -> str:
+    return json.dumps([facts.get("inputs"), facts.get("outputs")])
+
+
+def _reaches(length: int, other: int, threshold: float) -> bool:
+    return 2.0 * min(length, other) > threshold * (length + other)
+
+
+def _helpers(tree: ast.Module, model: ast.ClassDef) -> Iterator[str]:
+    """Tokens of the other classes and functions of a text."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node is not model:
+            yield from _tokens(node.body)
+        elif isinstance(node, ast.FunctionDef) and node.name not in (*INPUT_NAMES, *INIT_NAMES):
+            yield from _tokens([node])
+
+
+def _tokens(body: Sequence[ast.stmt]) -> Iterator[str]:
+    for method in body:
         if isinstance(method, ast.FunctionDef):
             for statement in method.body:
                 if not _boilerplate(statement):

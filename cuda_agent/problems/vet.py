@@ -7,27 +7,34 @@ replaced; only a host that cannot run sandboxes raises. One `Vetter` belongs to 
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.errors import SandboxError
 from cuda_agent.judge import inductor
-from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
-from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse
-from cuda_agent.problems.similarity import fingerprint
+from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse, undecided_by_one_thread
+from cuda_agent.problems.similarity import Twins, fingerprint
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.limits import Bind, Limits
 
 PROBE = "cuda_agent.problems.probe_child:open_probe"
-METHODS: tuple[tuple[Stage, str, str], ...] = (
+METHODS: tuple[tuple[Stage, str, str], ...] = (  # stage, method of the probe, rule that a failure breaks
     ("run", "examine", "runs_eager"),
+    ("pace", "pace", "runs_eager"),
+    ("matter", "scrutinise", "runs_eager"),
+    ("set", "", ""),
     ("time", "time_eager", "runs_eager"),
     ("compile", "compile", "runs_compiled"),
 )
+MOST_FACTS = 64_000  # characters as JSON
 
 
 class Vetter:
@@ -48,9 +55,10 @@ class Vetter:
         """Prepare; nothing starts before `async with`.
 
         `evaluation` holds texts that no accepted problem may resemble. With a `lease`, eager time is taken under it alone
-        and the rest shared. `threads` is the judge's setting (0: all cores). `server` is a running fork server to use
-        instead of an own one, made by `inductor.warm_server`. `fresh` gives each candidate a child of its own: slower by
-        some 40 %, for texts of others, which could tamper with the next one's process.
+        where the time window depends on that, and the rest shared. `threads` is the judge's setting (0: all cores).
+        `server` is a running fork server to use instead of an own one, made by `inductor.warm_server`. `fresh` gives each
+        candidate a child of its own: slower by some 40 %, for texts of others, which could tamper with the next one's
+        process.
 
         Raises:
             ProblemError: an evaluation text is no problem.
@@ -79,46 +87,51 @@ class Vetter:
             await self._server.close()
             self._server = None
 
-    async def vet(self, position: int, problem: Problem) -> VettedProblem:
+    async def vet(self, position: int, problem: Problem, accepted: Twins | None = None) -> VettedProblem:
         """Judge one candidate by all rules; `position` is stored and seeds its inputs.
+
+        `accepted` are problems that it may not resemble; those that are added meanwhile count too.
 
         Raises:
             SandboxError: no child could be started.
         """
         started = time.monotonic()
-        evidence = Evidence(problem, self._science, self._evaluation)
+        evidence = Evidence(problem, self._science, self._evaluation, {}, accepted, self._execution.tensor_mb)
         refusal = refuse("text", evidence)
         facts: dict[str, Any] = {}
         if refusal is None:
             async with self._probe() as probe:
                 refusal, facts = await self._examine(probe, position, evidence)
+                facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
     async def _examine(self, probe: "_Probe", position: int, evidence: Evidence) -> tuple[Refusal | None, dict[str, Any]]:
-        contract = read_contract(evidence.problem.code)
-        payload = {"code": evidence.problem.code, "inputs": contract.inputs, "seed": self._science.seed * 1_000_003 + position}
+        payload = {"code": evidence.problem.code, "seed": self._science.seed * 1_000_003 + position}
         facts: dict[str, Any] = {}
         files: Mapping[str, bytes] = {}
         for stage, method, rule in METHODS:
-            try:
-                async with self._turn(stage):
-                    answer = await probe.call(method, payload if stage == "run" else {})
-            except ChildFailed as failure:
-                return Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind}
-            files = answer.pop("files", {})
-            facts |= answer
-            refusal = refuse(stage, Evidence(evidence.problem, evidence.science, evidence.evaluation, facts))
+            if method:
+                try:
+                    async with self._turn(stage, evidence):
+                        answer = await probe.call(method, payload if stage == "run" else {})
+                except ChildFailed as failure:
+                    return Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind}
+                files = answer.pop("files", {})
+                facts |= answer
+                evidence = replace(evidence, facts=facts)
+            refusal = refuse(stage, evidence)
             if refusal is not None:
                 return refusal, facts
         inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
         return None, facts
 
     @contextlib.asynccontextmanager
-    async def _turn(self, stage: Stage) -> AsyncIterator[None]:
+    async def _turn(self, stage: Stage, evidence: Evidence) -> AsyncIterator[None]:
+        """Whoever measures alone waits for the others, and they for it: done only where the time window depends on it."""
         if self._lease is None:
             yield
-        elif stage == "time":
+        elif stage == "time" and undecided_by_one_thread(evidence):
             async with self._lease.exclusive():
                 yield
         else:
@@ -147,20 +160,48 @@ class Vetter:
     async def _open(self) -> Child:
         assert self._server is not None, "use `async with Vetter(...)`"
         limits = Limits(wall_seconds=60.0, memory_mb=self._execution.candidate_memory_mb, processes=64)
-        return await self._server.open(PROBE, {"threads": self._threads}, limits, binds=(Bind.of(self._root),))
+        try:
+            return await self._server.open(PROBE, {"threads": self._threads}, limits, binds=(Bind.of(self._root),))
+        except ChildFailed as failure:
+            raise SandboxError(f"a process for vetting did not start: {failure}; free memory or lower workers") from failure
 
 
 class _Probe:
-    """A child within one candidate's time: the limit counts over all its calls together."""
+    """A child within one candidate's time: the limit counts over all its calls together, waiting for a turn left out."""
 
     def __init__(self, child: Child, seconds: float) -> None:
-        self._child, self._deadline = child, time.monotonic() + seconds
+        self._child, self._left = child, seconds
+        self.seconds: dict[str, float] = {}
 
     async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._child.call(method, payload, max(0.1, self._deadline - time.monotonic()))
-        if not isinstance(answer, dict):
-            raise ChildFailed("crash", f"{method} answered with {type(answer).__name__}")
-        return answer
+        """An answer as the probe gives them.
+
+        Raises:
+            ChildFailed: as `Child.call`, or it answered with something else.
+        """
+        started = time.monotonic()
+        try:
+            answer = await self._child.call(method, payload, max(0.1, self._left))
+        finally:
+            self.seconds[method] = time.monotonic() - started
+            self._left -= self.seconds[method]
+        if not _is_answer(answer):
+            self._child.kill()
+            raise ChildFailed("crash", f"{method} answered with nonsense")
+        return dict(answer)
+
+
+def _is_answer(answer: Any) -> bool:
+    """Whether an answer is one of a probe: finite JSON of bounded size, and compiled files."""
+    if not isinstance(answer, dict):
+        return False
+    files = answer.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(name, str) and isinstance(files[name], bytes) for name in files):
+        return False
+    try:
+        return len(json.dumps({name: value for name, value in answer.items() if name != "files"}, allow_nan=False)) < MOST_FACTS
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def _vetted(position: int, problem: Problem, refusal: Refusal | None, facts: dict[str, Any]) -> VettedProblem:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cuda_agent.judge.calibrate import fault
+from cuda_agent.judge.calibrate import fault, weakness
 from cuda_agent.judge.values import Packed, pack
 
 
@@ -32,3 +32,27 @@ def cases(forward: object) -> tuple[list[Packed], list[Packed]]:
 def test_trivial_answers_make_a_problem_invalid(forward: object, words: str) -> None:
     found = fault(*cases(forward))
     assert words in found and bool(found) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (lambda x: torch.tanh(x), ""),
+        (lambda x: (x.argmax(-1), torch.exp(x)), ""),
+        (lambda x: (torch.exp(x), x.mean()), ""),
+        (lambda x: x.sum(), "one constant passes"),
+        (lambda x: (torch.tanh(x), torch.ones_like(x)), "one constant passes for output 1"),
+        (lambda x: {"a": torch.tanh(x), "b": x}, "a copy of an input passes for output 1"),
+        (lambda x: (torch.tanh(x), torch.arange(64)), "to other inputs passes for output 1"),
+        (lambda x: x.mean(0, keepdim=True).expand(64, 32) + 0.0, "the mean row passes"),
+        (lambda x: torch.tanh(x).to(torch.bfloat16), ""),
+        (lambda x: torch.fft.fft(x), ""),
+    ],
+)
+def test_weakness_asks_each_output_and_whether_rows_differ(forward: object, words: str) -> None:
+    found = weakness(*cases(forward))
+    assert words in found and bool(found) == bool(words)
+
+
+def test_an_empty_output_cannot_be_judged() -> None:
+    assert "zeros" in fault(*cases(lambda x: x[:0]))

@@ -1,5 +1,6 @@
 """Generation with real children and two operators' worth of compilation; resumption without any."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.generate import generate
-from cuda_agent.problems.problem import VettedProblem
+from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
-from tests.problems.texts import catalogue
+from tests.problems.texts import catalogue, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 SMALL = catalogue(count=3, held_out=1, eager_ms_min=0.001, eager_ms_max=500.0, seed=7)
@@ -69,3 +70,28 @@ async def test_a_last_problem_that_forbids_an_exact_split_is_refused(tmp_path: P
     made = await generate(SMALL, DatasetExecution(), cache_dir=tmp_path, on_result=pytest.fail, done=twins)
     assert [problem.rule for problem in made] == [None, None, "split", None]
     assert [problem.split for problem in made] == ["train", "train", None, "held_out"]
+
+
+def stream(*bodies: str) -> Iterator[Problem]:
+    return iter([Problem((f"op{number}",), "torch#1", text(body)) for number, body in enumerate(bodies)])
+
+
+async def test_near_duplicates_are_refused_in_order_whatever_the_number_of_workers(warm: ForkServer) -> None:
+    science = DatasetScience(count=2, eager_ms_min=0.0, eager_ms_max=500.0)
+    bodies = ("x = torch.tanh(x)", "y = torch.tanh(x)\nx = y", "x = torch.tanh(x)", "x = torch.sigmoid(x)")
+    for workers in (1, 3):
+        made = await generate(
+            science,
+            DatasetExecution(workers=workers),
+            cache_dir=cache_folder(),
+            on_result=lambda _: None,
+            server=warm,
+            candidates=stream(*bodies),
+        )
+        assert [problem.rule for problem in made] == [None, "near_duplicate", "near_duplicate", None]
+        assert made[1].reason == "similarity 1.000 to problem 0 of the set" and made[1].compile_ms is None
+
+
+async def test_a_composer_without_its_candidates_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="composer sampler: its candidates must be passed in"):
+        await generate(DatasetScience(count=1), DatasetExecution(), cache_dir=tmp_path, on_result=pytest.fail)

@@ -1,19 +1,31 @@
+from dataclasses import replace
+
 import pytest
 
 from cuda_agent.config import DatasetScience
 from cuda_agent.problems.problem import Problem
-from cuda_agent.problems.rules import RULES, STAGES, Evidence, Refusal, refuse
-from cuda_agent.problems.similarity import fingerprint
+from cuda_agent.problems.rules import RULES, STAGES, Evidence, Refusal, refuse, undecided_by_one_thread
+from cuda_agent.problems.similarity import Twins, fingerprint
 from tests.problems.texts import text
 
 SCIENCE = DatasetScience(count=8, eager_ms_min=0.05, eager_ms_max=5.0)
 GOOD = {
+    "inputs": [["float32", [64, 256]]],
+    "outputs": [["float32", [64, 256]]],
+    "tensor_bytes": 131_072,
     "finite": True,
     "deterministic": True,
     "mutates_inputs": False,
+    "inputs_vary": True,
     "varies": 1.1,
+    "trivial": "",
+    "commonest_share": 0.5,
+    "eager_ms_1_thread": 0.5,
+    "threads": 2,
     "dead_inputs": [],
-    "trivial": {"zeros": 1.0, "constant": 0.8},
+    "dead_weights": [],
+    "dead_operator": None,
+    "value_range": "both",
     "float32_error": 1e-7,
     "eager_ms": 0.4,
     "compile_error": 1e-8,
@@ -25,20 +37,30 @@ def evidence(code: str = text("x = torch.relu(x)"), **facts: object) -> Evidence
 
 
 def test_good_facts_pass_every_stage() -> None:
-    assert [refuse(stage, evidence()) for stage in STAGES] == [None] * 4
+    assert [refuse(stage, evidence()) for stage in STAGES] == [None] * len(STAGES)
 
 
 @pytest.mark.parametrize(
     ("stage", "rule", "facts"),
     [
+        ("run", "self_contained", {"reached": "opens a socket", "failure": "PermissionError"}),
         ("run", "runs_eager", {"failure": "eager: ValueError: no"}),
+        ("run", "comparable", {"incomparable": "ModelOutput cannot be compared"}),
+        ("run", "memory", {"tensor_bytes": 2**31}),
         ("run", "finite", {"finite": False}),
         ("run", "deterministic", {"deterministic": False}),
         ("run", "inputs_kept", {"mutates_inputs": True}),
+        ("run", "varies", {"inputs_vary": False}),
         ("run", "varies", {"varies": 0.009}),
-        ("run", "varies", {"dead_inputs": [1]}),
-        ("run", "not_trivial", {"trivial": {"zeros": 1.0, "input_copy": 0.0}}),
-        ("run", "well_conditioned", {"float32_error": 0.01}),
+        ("run", "not_trivial", {"trivial": "the answer zeros passes"}),
+        ("run", "not_saturated", {"commonest_share": 0.91}),
+        ("pace", "eager_time", {"eager_ms_1_thread": 0.04}),
+        ("pace", "eager_time", {"eager_ms_1_thread": 10.1}),
+        ("matter", "inputs_matter", {"dead_inputs": ["1"]}),
+        ("matter", "weights_matter", {"dead_weights": ["linear.weight"]}),
+        ("matter", "no_dead_operator", {"dead_operator": "torch.relu(x)"}),
+        ("matter", "value_range", {"value_range": "degenerate"}),
+        ("matter", "well_conditioned", {"float32_error": 0.01}),
         ("time", "eager_time", {"eager_ms": 0.01}),
         ("time", "eager_time", {"eager_ms": 5.1}),
         ("compile", "runs_compiled", {"failure": "compile: Unsupported"}),
@@ -52,7 +74,30 @@ def test_one_bad_fact_is_refused_by_its_rule(stage: str, rule: str, facts: dict)
 
 
 def test_a_missing_measure_refuses_nothing() -> None:
-    assert refuse("run", evidence(varies=None, float32_error=None, trivial={"input_copy": None})) is None
+    assert refuse("run", evidence(varies=None)) is None
+    assert refuse("matter", evidence(float32_error=None)) is None
+    assert refuse("set", evidence(inputs=None)) is None
+
+
+@pytest.mark.parametrize("facts", [{}, {"finite": True, "tensor_bytes": "many"}, {"tensor_bytes": []}])
+def test_facts_that_are_no_facts_refuse_the_candidate(facts: dict) -> None:
+    told = Evidence(Problem(("relu",), "torch#1", text("x = torch.relu(x)")), SCIENCE, (), facts)
+    assert refuse("run", told).reason.startswith("its process answered with nonsense")
+
+
+@pytest.mark.parametrize(("single", "undecided"), [(0.06, True), (0.1, False), (4.9, False), (5.1, True)])
+def test_one_thread_decides_where_two_could_not_leave_the_window(single: float, undecided: bool) -> None:
+    assert undecided_by_one_thread(evidence(eager_ms_1_thread=single)) is undecided
+
+
+def test_a_twin_of_an_accepted_problem_is_refused_on_the_same_shapes_only() -> None:
+    twins = Twins()
+    twins.add(text("x = torch.relu(x)  # first"), GOOD, "7")
+    again = text("x = nn.functional.relu(x)")
+    near = Evidence(Problem(("relu",), "torch#1", again), SCIENCE, (), GOOD, twins)
+    assert refuse("set", near) == Refusal("near_duplicate", "similarity 1.000 to problem 7 of the set")
+    other = GOOD | {"inputs": [["float32", [8, 8]]]}
+    assert refuse("set", replace(near, facts=other)) is None
 
 
 def test_a_text_that_breaks_the_contract_or_resembles_evaluation_is_refused_unrun() -> None:

@@ -1,3 +1,4 @@
+import time
 from itertools import islice
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
-from cuda_agent.problems.similarity import fingerprint, most_similar, similarity
+from cuda_agent.problems.similarity import Match, Twins, fingerprint, most_similar, similarity
 from tests.problems.texts import catalogue, text
 
 PRINTS = [fingerprint(p.code, str(n)) for n, p in enumerate(islice(compose(catalogue(eager_ms_min=0.05, seed=5)), 40))]
@@ -62,3 +63,32 @@ def test_the_bound_never_hides_the_best_match() -> None:
 def test_a_text_without_model_is_refused() -> None:
     with pytest.raises(ProblemError, match="no class Model"):
         fingerprint("x = 1")
+
+
+def test_helpers_beside_the_model_count() -> None:
+    one = text("x = Block()(x)", head="class Block(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)")
+    other = one.replace("torch.relu(x)", "torch.tanh(torch.sin(x))")
+    assert similarity(fingerprint(one), fingerprint(other)) < 0.9
+
+
+def test_twins_are_found_by_text_whatever_the_facts_and_by_likeness_on_the_same_shapes() -> None:
+    twins, facts = Twins(), {"inputs": [["float32", [4, 4]]], "outputs": [["float32", [4, 4]]]}
+    twins.add(text("x = torch.relu(x)"), facts, "3")
+    assert twins.find(text("x = torch.relu(x)  # again"), {}, 0.98) == Match("3", 1.0)
+    renamed = text("y = torch.relu(x)\nx = y")
+    assert twins.find(renamed, facts, 0.98) == Match("3", 1.0)
+    assert twins.find(renamed, facts | {"outputs": [["float32", [4]]]}, 0.98) is None
+    assert twins.find(renamed, {}, 0.98) is None
+    assert twins.find(text("x = torch.sin(x)"), facts, 0.98) is None
+
+
+def test_twins_among_six_thousand_are_found_quickly() -> None:
+    twins, facts = Twins(), {"inputs": [["float32", [4, 4]]], "outputs": [["float32", [4, 4]]]}
+    stream = compose(catalogue(eager_ms_min=0.05, seed=3, operator_mix={3: 0.5, 5: 0.5}))
+    codes = [problem.code for problem, _ in zip(stream, range(600), strict=False)]
+    for number, code in enumerate(codes):
+        for copy in range(10):
+            twins.add(f"{code}# {copy}", facts, f"{number}")
+    started = time.process_time()
+    assert twins.find(codes[-1].replace("x = ", "y = x = "), facts, 0.98) == Match("599", 1.0)
+    assert time.process_time() - started < 0.5

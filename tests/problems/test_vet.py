@@ -10,6 +10,7 @@ import pytest_asyncio
 from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.judge import inductor
 from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
@@ -39,15 +40,28 @@ async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vette
         assert any(name.endswith(".so") for name in bundle.namelist())
 
 
+def two(second: str, body: str) -> str:
+    """A problem with another input, y."""
+    return text(body, inputs=f"torch.randn(64, 256), {second}").replace("(self, x)", "(self, x, y)")
+
+
 @pytest.mark.parametrize(
     ("rule", "code"),
     [
         ("contract", "class Model: pass"),
         ("runs_eager", text("raise ValueError('no')")),
         ("runs_eager", text("exit(0)")),
-        ("runs_eager", text("x = x.tolist()")),
         ("runs_eager", text("x = x @ x")),
         ("runs_eager", text("x = x", head="import package_that_is_not_there")),
+        ("runs_eager", text("raise KeyboardInterrupt")),
+        ("self_contained", text("open('/tmp/file', 'w').write('x')")),
+        ("self_contained", text("import os\nos.open('/tmp/file', os.O_CREAT | os.O_WRONLY)")),
+        ("self_contained", text("import socket\nsocket.socket()")),
+        ("self_contained", text("import subprocess\nsubprocess.run(['true'])")),
+        ("self_contained", text("import os\nos.fork()")),
+        ("comparable", text("x = torch.max(x, dim=-1)")),
+        ("comparable", text("x = torch.tanh(x)", inputs="torch.randn(4, 4), object()").replace("(self, x)", "(self, x, y)")),
+        ("not_trivial", text("x = x.tolist()")),
         ("finite", text("x = torch.log(x)")),
         ("deterministic", text("x = x + torch.rand_like(x)")),
         ("deterministic", text("x = torch.dropout(x, 0.5, True)")),
@@ -55,12 +69,27 @@ async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vette
         ("inputs_kept", text("x += 1.0\nx = torch.tanh(x)")),
         ("varies", text("x = torch.tanh(x) * 0.0")),
         ("varies", text("x = torch.tanh(x)", inputs="torch.ones(64, 256)")),
-        (
-            "varies",
-            text("x = torch.tanh(x)", inputs="torch.randn(4, 4), torch.randn(4)").replace("(self, x)", "(self, x, unused)"),
-        ),
+        ("varies", text("x = torch.tanh(x), torch.ones_like(x)")),
         ("not_trivial", text("x = x.clone()")),
-        ("not_trivial", text("x = torch.sigmoid(torch.softmax(x, dim=-1))")),
+        ("not_trivial", text("x = 1.0 + 1e-6 * torch.tanh(x)")),
+        ("not_trivial", text("x = torch.tanh(x), x > 100")),
+        ("not_trivial", text("x = torch.tanh(x) + 1e-9 * torch.argsort(x, 0), torch.argsort(x * 0.0 + torch.arange(256.0))")),
+        ("not_saturated", text("x = torch.relu(x - 3.0)")),
+        ("inputs_matter", two("torch.randn(64, 256)", "x = torch.tanh(x)")),
+        ("inputs_matter", two("torch.ones(64, 256)", "x = torch.tanh(x)")),
+        ("inputs_matter", two("0.5", "x = torch.tanh(x)")),
+        ("inputs_matter", two("{'used': torch.randn(256), 'not': torch.randn(3)}", "x = torch.tanh(x) + y['used']")),
+        ("weights_matter", text("x = torch.tanh(x)", init="self.layer = nn.Linear(4, 4)")),
+        ("weights_matter", text("x = torch.tanh(x)", init="self.register_buffer('table', torch.arange(9))")),
+        (
+            "weights_matter",
+            text("x = torch.tanh(x) + 1e-9 * self.layer(x)", init="self.layer = nn.Linear(256, 256)"),
+        ),
+        ("no_dead_operator", text("x = torch.sigmoid(x)\nx = torch.relu(x)")),
+        ("no_dead_operator", text("x = torch.relu(torch.sigmoid(x))")),
+        ("no_dead_operator", text("x = torch.neg(x)\nx = torch.neg(x)\nx = torch.tanh(x)")),
+        ("no_dead_operator", text("x = nn.functional.dropout(torch.tanh(x), 0.5, self.training)")),
+        ("value_range", text("x = torch.tanh(x)", inputs="torch.rand(64, 256)")),
         ("well_conditioned", text("x = (x + 1e6) - 1e6")),
     ],
 )
@@ -84,6 +113,55 @@ async def test_a_crash_refuses_that_candidate_only(vetter: Vetter, kind: str, bo
     assert (await verdict(vetter, text("x = x.clone()"))).rule == "not_trivial"
 
 
+@pytest.mark.parametrize(
+    ("code", "facts"),
+    [
+        (
+            text("x = {'best': torch.argmax(x, -1), 'all': (torch.softmax(x, -1), [x.sum()])}").replace(
+                "x.sum()", "x.cumsum(-1)"
+            ),
+            {"outputs": [["int64", [64]], ["float32", [64, 256]], ["float32", [64, 256]]], "value_range": "both"},
+        ),
+        (
+            text("x = self.norm(torch.log(x))", inputs="torch.rand(64, 256) + 0.1", init="self.norm = nn.BatchNorm1d(256)"),
+            {"value_range": "needed", "train_differs": True, "weights": 4},
+        ),
+        (
+            two("torch.randint(0, 9, (64,))", "if x.dim() == 2:\n    x = x / (x.norm() + 1e-6) * self.table(y)").replace(
+                "super().__init__()\n", "super().__init__()\n        self.table = nn.Embedding(9, 256)\n"
+            ),
+            {"operators_unasked": "forward is no chain of statements", "train_differs": False, "weights": 1},
+        ),
+    ],
+)
+async def test_several_outputs_states_and_indices_are_judged_by_what_they_are(vetter: Vetter, code: str, facts: dict) -> None:
+    good = await verdict(vetter, code)
+    assert good.accepted, good.reason
+    assert {name: good.facts[name] for name in facts} == facts
+
+
+async def test_too_large_a_problem_is_refused(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetter, "_execution", DatasetExecution(workers=1, tensor_mb=1))
+    large = await verdict(vetter, text("x = torch.tanh(x)", inputs="torch.randn(512, 512)"))
+    assert (large.rule, large.reason) == ("memory", "inputs, outputs and weights take 2 MB, allowed are 1 MB")
+
+
+async def test_a_twin_of_the_set_is_refused_before_it_is_compiled(vetter: Vetter) -> None:
+    twins = Twins()
+    code = text("x = torch.tanh(x)\nx = torch.softmax(x, dim=-1)")
+    first = await vetter.vet(0, Problem(("x",), "test", code), twins)
+    twins.add(code, first.facts, "0")
+    second = await vetter.vet(1, Problem(("x",), "test", code.replace("x = torch.tanh", "x = torch.nn.functional.tanh")), twins)
+    assert first.accepted and second.rule == "near_duplicate" and "compile_seconds" not in second.facts
+
+
+async def test_a_forged_answer_ends_its_process_only(vetter: Vetter) -> None:
+    forging = "import sys\nsys.modules['cuda_agent.problems.probe_child'].Probe.pace = lambda *_: {'eager_ms': float('nan')}"
+    bad = await verdict(vetter, text(f"{forging}\nx = torch.tanh(x)"))
+    assert (bad.rule, bad.reason) == ("runs_eager", "crash: pace answered with nonsense")
+    assert (await verdict(vetter, text("x = x.clone()"))).rule == "not_trivial"
+
+
 async def test_a_hang_is_cut_off(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vetter, "_execution", DatasetExecution(workers=1, candidate_seconds=1.0))
     bad = await verdict(vetter, text("while True: pass"))
@@ -91,7 +169,7 @@ async def test_a_hang_is_cut_off(vetter: Vetter, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_printing_and_grabbing_the_output_disturb_nothing(vetter: Vetter) -> None:
-    noisy = text("print('{}' * 10000)\nimport os\nos.write(1, b'x' * 10000)\nx = x.clone()")
+    noisy = text("for _ in range(300): print('{}' * 5_000_000)\nimport os\nos.write(1, b'x' * 10000)\nx = x.clone()")
     assert (await verdict(vetter, noisy)).rule == "not_trivial"
 
 
