@@ -21,6 +21,7 @@ from cuda_agent.problems.composers import candidates
 from cuda_agent.problems.generate import generate
 from cuda_agent.problems.llm import Endpoint
 from cuda_agent.problems.problem import VettedProblem
+from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.sources import Item, Source, texts_digest
 from cuda_agent.problems.stored import stored_problems
 from cuda_agent.problems.vet import Vetter
@@ -164,7 +165,11 @@ async def vet_set(
         on_result(problem)
 
     if left:
-        await _vet(left, order, cache_dir, keep, shared)
+        accepted = Twins()
+        for problem in done.values():
+            if problem.accepted:
+                accepted.add(problem.code, problem.facts, str(problem.facts.get("name", problem.position)))
+        await _vet(left, order, cache_dir, keep, accepted, shared)
     sides = {place: item.vetted.split or "train" for place, item in enumerate(source.items) if done[place].accepted}
     if "train" in sides.values():
         await asyncio.to_thread(close_dataset, store, dataset_id, sides, _counts(list(done.values())))
@@ -197,13 +202,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-async def _vet(work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, keep: OnResult, shared: Shared) -> None:
-    """Vet all, at most `workers` at once; `keep` sees results as they come."""
+async def _vet(
+    work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, keep: OnResult, accepted: Twins, shared: Shared
+) -> None:
+    """Vet all, at most `workers` at once; `keep` sees results as they come, `accepted` are what none may resemble."""
     queue = iter(work)
 
     async def work_off(vetter: Vetter) -> None:
         for place, item in queue:
-            result = await vetter.vet(place, item.problem)
+            result = await vetter.vet(place, item.problem, accepted)
+            if result.accepted:
+                accepted.add(result.code, result.facts, item.name)
             await asyncio.to_thread(keep, replace(result, facts=dict(result.facts) | {"name": item.name}))
 
     async with Vetter(
