@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -286,10 +286,8 @@ def _print_vetting(problems: Sequence[VettedProblem], results: UUID, as_json: bo
 
 def _json(problem: VettedProblem) -> dict[str, Any]:
     """A result as one JSON object, the text left out."""
-    names: tuple[Literal["position", "data_source", "rule", "reason", "eager_ms", "compile_ms", "code_sha256"], ...] = (
-        "position", "data_source", "rule", "reason", "eager_ms", "compile_ms", "code_sha256",
-    )  # fmt: skip
-    shown = {name: getattr(problem, name) for name in names}
+    names = ("position", "data_source", "rule", "reason", "eager_ms", "compile_ms", "code_sha256")
+    shown: dict[str, Any] = {name: getattr(problem, name) for name in names}
     facts = dict(problem.facts)
     return {"name": facts.pop("name", None), "accepted": problem.accepted, "ops": list(problem.ops), **shown, "facts": facts}
 
