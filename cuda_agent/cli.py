@@ -354,7 +354,7 @@ def problems_generate(
     from cuda_agent.store.session import open_store
 
     cli.check_output(out)
-    changes = {"count": count, "held_out": held_out, "seed": seed, "composer": composer, "operator_mix": mix}
+    changes: dict[str, Any] = {"count": count, "held_out": held_out, "seed": seed, "composer": composer, "operator_mix": mix}
     changes |= {"eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
     texts = evaluation_texts(kernelbench, level or (), evaluation or ())
     order = cli.plan(file, changes, backend=backend, workers=workers, evaluation=texts)

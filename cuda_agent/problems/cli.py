@@ -7,6 +7,7 @@ run, so the same command again returns what is stored, and after an interruption
 import asyncio
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -292,12 +293,17 @@ def _json(problem: VettedProblem) -> dict[str, Any]:
     return {"name": facts.pop("name", None), "accepted": problem.accepted, "ops": list(problem.ops), **shown, "facts": facts}
 
 
+def _console() -> Console:
+    """Tables for a terminal in its width, for a file or a pipe without cutting cells."""
+    return Console(width=None if sys.stdout.isatty() else 240)
+
+
 def _print_datasets(store: Store) -> None:
     table = Table("dataset", "name", "accepted", "candidates", "complete", "made")
     for row, accepted, candidates in list_datasets(store):
         made = row.created_at.strftime("%Y-%m-%d %H:%M")
         table.add_row(str(row.id), escape(row.name), str(accepted), str(candidates), "yes" if row.complete else "no", made)
-    Console().print(table)
+    _console().print(table)
 
 
 def _print_table(title: str, problems: Sequence[VettedProblem]) -> None:
@@ -308,13 +314,13 @@ def _print_table(title: str, problems: Sequence[VettedProblem]) -> None:
     by_rule = Table("rule", *map(escape, sources), "all", title=escape(title), title_justify="left")
     for rule, count in rules.most_common():
         by_rule.add_row(rule, *(str(counts[rule, source]) for source in sources), str(count))
-    Console().print(by_rule)
+    _console().print(by_rule)
     rows = Table("position", "side", "rule", "eager ms", "compile ms", "origin", "name or operators")
     for problem in problems[:ROWS_SHOWN]:
         times = ["–" if value is None else f"{value:.3g}" for value in (problem.eager_ms, problem.compile_ms)]
         named = (escape(problem.data_source), escape(called(problem)))
         rows.add_row(str(problem.position), problem.split or "–", problem.rule or "accepted", *times, *named)
-    Console().print(rows)
+    _console().print(rows)
     if len(problems) > ROWS_SHOWN:
         print(f"the first {ROWS_SHOWN} of {len(problems)}; one in full: cuda-agent problems show DATASET POSITION")
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cuda_agent.config import Backend, DatasetScience
 from cuda_agent.errors import ConfigError, ProblemError
@@ -99,6 +99,7 @@ async def _modules(
         return None
     from cuda_agent.problems.transformers_crawl import crawl_transformers
 
+    scale: Literal["small", "medium", "large"]
     scale = "small" if science.eager_ms_min < LARGE_FROM_MS else "large" if backend == "cuda" else "medium"
     return await crawl_transformers(
         None, cache_dir, scales=(scale,), workers=workers, on_progress=_progress("transformers", tell)

@@ -28,8 +28,8 @@ class Entry:
     problem: Problem
 
 
-def import_kernelbench(folder: Path, levels: Sequence[int] = LEVELS) -> list[Problem]:
-    """The problems of some levels, in order.
+def import_kernelbench(folder: Path, levels: Sequence[int] | None = None) -> list[Problem]:
+    """The problems of some levels, in order; by default of those of levels 1 to 3 that are there.
 
     Raises:
         ProblemError: the folder is missing or laid out otherwise, a level is not in it, or a file is no problem.
@@ -42,13 +42,15 @@ def is_checkout(folder: Path) -> bool:
     return bool(_levels(folder / "KernelBench") or _levels(folder))
 
 
-def read_checkout(folder: Path, levels: Sequence[int] = LEVELS) -> list[Entry]:
+def read_checkout(folder: Path, levels: Sequence[int] | None = None) -> list[Entry]:
     """As `import_kernelbench`, with the files' names."""
     if not folder.is_dir():
         raise ProblemError(f"{folder} is no folder; {_MEND}")
     found = _levels(folder / "KernelBench") or _levels(folder)
     if not found:
         raise ProblemError(f"{folder} has no folders level1, level2, …: no KernelBench, or another version; {_MEND}")
+    if levels is None:
+        levels = [level for level in LEVELS if level in found]
     if not levels:
         raise ProblemError(f"no level of {folder} is asked for; name one of {_list(found)}")
     missing = sorted(set(levels) - set(found))

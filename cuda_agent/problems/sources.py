@@ -10,7 +10,7 @@ from uuid import UUID
 
 from cuda_agent.errors import ConfigError, ProblemError
 from cuda_agent.problems.exchange import import_parquet, import_vetted
-from cuda_agent.problems.kernelbench import LEVELS, LICENSE, import_kernelbench, is_checkout, read_checkout
+from cuda_agent.problems.kernelbench import LICENSE, import_kernelbench, is_checkout, read_checkout
 from cuda_agent.problems.problem import Problem, VettedProblem, text_sha256
 from cuda_agent.problems.stored import find_dataset, stored_problems
 from cuda_agent.store.canonical import digest
@@ -75,7 +75,7 @@ def read_path(path: Path, levels: Sequence[int] = ()) -> Source:
     if path.is_dir():
         if not is_checkout(path) and any(path.glob("*.parquet")):
             raise ProblemError(f"{path} is a folder of parquet files; name one of them")
-        entries = read_checkout(path, levels or LEVELS)
+        entries = read_checkout(path, levels or None)
         items = tuple(Item(entry.name, _unvetted(place, entry.problem)) for place, entry in enumerate(entries))
         return Source("kernelbench", "kernelbench", items, LICENSE)
     if levels:
@@ -108,7 +108,7 @@ def evaluation_texts(kernelbench: Path | None, levels: Sequence[int], parquets: 
     """
     if levels and kernelbench is None:
         raise ConfigError("--level names levels of a KernelBench checkout; name its folder with --kernelbench")
-    problems = import_kernelbench(kernelbench, levels or LEVELS) if kernelbench else []
+    problems = import_kernelbench(kernelbench, levels or None) if kernelbench else []
     for path in parquets:
         problems += import_parquet(path)
     return [problem.code for problem in problems]

@@ -148,14 +148,14 @@ def test_the_endpoint_comes_from_arguments_or_environment_and_hides_its_key() ->
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_set_is_made_from_answers_and_resumed_with_new_ones(warm: ForkServer, server: Server) -> None:
     constant = text("x = torch.tanh(x * 0.0)")
-    for code in (GOOD, constant, constant, OTHER, *(text(f"x = torch.tanh(x * 1.{n})") for n in range(9))):
+    for code in (GOOD, constant, OTHER):
         server.say(block(code))
     seen: list[VettedProblem] = []
     async with OpenAIEngine(server.url, "m", attempts=1) as engine:
 
         async def run(count: int, done: list[VettedProblem]) -> list[VettedProblem]:
             first = [problem.problem for problem in done]
-            async with LlmComposer(engine, OPERATORS, SCIENCE, at_once=2, first=first) as composer:
+            async with LlmComposer(engine, OPERATORS, SCIENCE, at_once=1, first=first) as composer:
                 return await generate(
                     SCIENCE.model_copy(update={"count": count}),
                     DatasetExecution(workers=1),
@@ -170,5 +170,6 @@ async def test_a_set_is_made_from_answers_and_resumed_with_new_ones(warm: ForkSe
         first = await run(1, [])
         again = await run(2, [problem.on_side(None) for problem in first])
     assert [problem.code for problem in first] == [GOOD] and again[0].code == GOOD
-    assert [problem.accepted for problem in again].count(True) == 2 and again[1].code == constant
-    assert [problem.position for problem in seen] == list(range(len(again)))
+    assert [problem.code for problem in again[1:]] == [constant, OTHER]
+    assert [problem.accepted for problem in again] == [True, False, True]
+    assert [problem.position for problem in seen] == [0, 1, 2]
