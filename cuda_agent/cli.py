@@ -9,9 +9,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
@@ -314,100 +315,128 @@ def judge(context: typer.Context) -> None:
 
 # --- problems --------------------------------------------------------------------------------------------------------
 
+Levels = Annotated[list[int] | None, typer.Option("--level", help="Level of a KernelBench checkout (default: 1, 2 and 3).")]
+Evaluation = Annotated[list[Path] | None, typer.Option(help="Parquet file that no accepted problem may resemble.")]
+Checkout = Annotated[Path | None, typer.Option(help="KernelBench checkout that no accepted problem may resemble.")]
+Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Where problems are timed (default: the file's, else cpu).")]
+Least = Annotated[float | None, typer.Option(help="Shortest eager time, ms (default: 0.05 on cpu, 1 on cuda).")]
+Most = Annotated[float | None, typer.Option(help="Longest eager time, ms (default: 5 on cpu, 100 on cuda).")]
+Workers = Annotated[int | None, typer.Option(help="Candidates vetted at once (default: the file's, else all cores).")]
+Refresh = Annotated[bool, typer.Option(help="Do the work again even if its result is stored.")]
+
 
 @problems_app.command("generate")
 def problems_generate(
-    file: Annotated[Path, typer.Argument(help="Campaign file whose `dataset` and `judge` are used.")] = QUICKSTART,
-    count: Annotated[int | None, typer.Option(min=1, help="Accepted problems wanted.")] = None,
-    held_out: Annotated[int | None, typer.Option(min=0, help="Of these, kept for evaluation.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampler.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Also write the accepted ones to this parquet file.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Campaign file whose `dataset` and `judge` are used.")] = None,
+    count: Annotated[int | None, typer.Option(help="Accepted problems wanted (default: the file's, else 6000).")] = None,
+    held_out: Annotated[int | None, typer.Option(help="Of these, kept for evaluation.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the composer.")] = None,
+    backend: Device = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--output", help="Parquet file for the accepted ones, with a card.")
+    ] = None,
+    composer: Annotated[Literal["sampler", "catalogue", "llm"] | None, typer.Option(help="Who composes.")] = None,
+    mix: Annotated[Literal["paper", "balanced"] | None, typer.Option(help="Shares by number of operators.")] = None,
+    kernelbench: Checkout = None,
+    level: Levels = None,
+    evaluation: Evaluation = None,
+    eager_ms_min: Least = None,
+    eager_ms_max: Most = None,
+    workers: Workers = None,
+    endpoint: Annotated[str | None, typer.Option(help="For composer llm (default: $OPENAI_BASE_URL).")] = None,
+    model: Annotated[str | None, typer.Option(help="For composer llm (default: $OPENAI_MODEL).")] = None,
+    refresh: Refresh = False,
 ) -> None:
-    """Compose problems, vet each by running it, store them, and print the dataset's id."""
-    import asyncio
-
-    from pydantic import ValidationError
-
-    from cuda_agent.config import DatasetScience, first_fault, load_campaign
-    from cuda_agent.problems.exchange import export_parquet
-    from cuda_agent.problems.generate import generate
-    from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
+    """Compose problems, vet each by running it, store them, and print the dataset's id. Started again, it goes on."""
+    from cuda_agent.problems import cli
+    from cuda_agent.problems.llm import Endpoint
+    from cuda_agent.problems.sources import evaluation_texts
     from cuda_agent.store.session import open_store
 
-    config = load_campaign(file)
-    changes = {"count": count, "held_out": held_out, "seed": seed}
-    try:
-        science = DatasetScience.model_validate(
-            config.dataset.science.model_dump() | {name: value for name, value in changes.items() if value is not None}
-        )
-    except ValidationError as error:
-        raise ConfigError(first_fault(error)) from error
+    cli.check_output(out)
+    changes: dict[str, Any] = {"count": count, "held_out": held_out, "seed": seed, "composer": composer, "operator_mix": mix}
+    changes |= {"eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
+    texts = evaluation_texts(kernelbench, level or (), evaluation or ())
+    order = cli.plan(file, changes, backend=backend, workers=workers, evaluation=texts)
+    if order.science.composer == "llm":
+        order = replace(order, endpoint=Endpoint.of(endpoint, model))
     with _services("postgres"):
-        store = open_store()
-        dataset_id = open_dataset(store, f"composed-{science.seed}", {"composer": "sampler", "science": science})
-        problems = asyncio.run(
-            generate(
-                science,
-                config.dataset.execution,
-                cache_dir=store.cache_dir,
-                threads=config.judge.threads,
-                on_result=lambda problem: _vetted(add_problem(store, dataset_id, problem), problem),
-            )
-        )
-        close_dataset(store, dataset_id, {problem.position: problem.split for problem in problems if problem.accepted})
-        if output is not None:
-            _tell(f"{export_parquet(problems, output)} problems written to {output}")
-        print(dataset_id)
+        print(cli.generate(open_store(), order, out, _tell, refresh=refresh))
 
 
-def _vetted(_row: UUID, problem: Any) -> None:
-    _tell(f"{problem.position:5d} {'accepted' if problem.accepted else problem.rule:<12} {'+'.join(problem.ops)}")
-
-
-@problems_app.command("export")
-def problems_export(
-    output: Annotated[Path, typer.Argument(help="Parquet file to write.")],
-    dataset: Annotated[UUID | None, typer.Option(help="Dataset id (default: the newest).")] = None,
+@problems_app.command("vet")
+def problems_vet(
+    source: Annotated[str, typer.Argument(help="Parquet file, KernelBench checkout, or a dataset's id.")],
+    level: Levels = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs; another one is another vetting.")] = 0,
+    backend: Device = None,
+    kernelbench: Checkout = None,
+    evaluation: Evaluation = None,
+    eager_ms_min: Least = None,
+    eager_ms_max: Most = None,
+    workers: Workers = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per problem on stdout, then the summary.")] = False,
+    refresh: Refresh = False,
 ) -> None:
-    """Write a dataset's accepted problems as parquet (columns ops, data_source, code, then ours)."""
-    from cuda_agent.problems.exchange import export_parquet
-    from cuda_agent.problems.problem import VettedProblem
-    from cuda_agent.store.queries import dataset_problems, latest_dataset
+    """Put each problem through every rule, in a child of its own. Started again, it goes on."""
+    from cuda_agent.problems import cli
+    from cuda_agent.problems.sources import dataset_id, evaluation_texts, read_path
     from cuda_agent.store.session import open_store
 
+    changes = {"seed": seed, "eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
+    found = None if dataset_id(source) else read_path(Path(source), level or ())
+    texts = evaluation_texts(kernelbench, (), evaluation or ())
+    order = cli.plan(None, changes, backend=backend, workers=workers, evaluation=texts)
     with _services("postgres"):
         store = open_store()
-        chosen = dataset or latest_dataset(store)
-        if chosen is None:
-            raise ConfigError("the store holds no dataset; make one with: cuda-agent problems generate")
-        names = [name for name in VettedProblem.__dataclass_fields__ if name not in ("rule", "reason", "facts")]
-        rows = [VettedProblem(**{name: getattr(view, name) for name in names}) for view in dataset_problems(store, chosen)]
-        print(f"{export_parquet(rows, output)} problems written to {output}")
+        cli.vet(store, found or cli.read_source(store, source, level or ()), order, _tell, as_json=as_json, refresh=refresh)
 
 
 @problems_app.command("import")
 def problems_import(
-    source: Annotated[Path, typer.Argument(help="Parquet file with columns ops, data_source and code.")],
+    source: Annotated[
+        Path, typer.Argument(help="Parquet file with columns ops, data_source and code, or a KernelBench checkout.")
+    ],
+    level: Levels = None,
     held_out: Annotated[int, typer.Option(min=0, help="Problems kept for evaluation, by operator sequence.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
+    license: Annotated[str | None, typer.Option(help="License of the set, for its card (such as cc-by-4.0).")] = None,
 ) -> None:
-    """Store a parquet file's problems as a dataset, as they are; the judge refuses what is invalid. Prints its id."""
-    from cuda_agent.problems.exchange import import_parquet
-    from cuda_agent.problems.problem import VettedProblem, text_sha256
-    from cuda_agent.problems.split import split
-    from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
+    """Store a set's problems as a dataset, as they are; the judge refuses what is invalid. Prints its id."""
+    from cuda_agent.problems import cli
+    from cuda_agent.problems.sources import read_path
     from cuda_agent.store.session import open_store
 
-    problems = import_parquet(source)
-    sides = split([problem.ops for problem in problems], held_out, seed)
+    found = read_path(source, level or ())
     with _services("postgres"):
-        store = open_store()
-        dataset_id = open_dataset(store, source.stem, {"imported": source.name, "seed": seed})
-        for position, problem in enumerate(problems):
-            row = VettedProblem(position, problem.ops, problem.data_source, problem.code, text_sha256(problem.code))
-            add_problem(store, dataset_id, row)
-        close_dataset(store, dataset_id, dict(enumerate(sides)))
-        print(dataset_id)
+        print(cli.import_set(open_store(), found, held_out=held_out, seed=seed, license=license))
+
+
+@problems_app.command("export")
+def problems_export(
+    output: Annotated[Path, typer.Argument(help="Parquet file to write; its card is written beside it.")],
+    dataset: Annotated[UUID | None, typer.Option(help="Dataset id (default: the newest).")] = None,
+) -> None:
+    """Write a dataset's accepted problems as parquet (columns ops, data_source, code, then ours) with a card."""
+    from cuda_agent.problems import cli
+    from cuda_agent.store.session import open_store
+
+    cli.check_output(output)
+    with _services("postgres"):
+        cli.export(open_store(), dataset, output, print)
+
+
+@problems_app.command("show")
+def problems_show(
+    what: Annotated[str | None, typer.Argument(help="Dataset id, or a position in the newest set, or `all`.")] = None,
+    position: Annotated[int | None, typer.Argument(help="Position of a problem in that dataset.")] = None,
+) -> None:
+    """Show a set's table, or a problem with its text, facts, rule and reason; `all` lists the sets."""
+    from cuda_agent.problems import cli
+    from cuda_agent.store.session import open_store
+
+    with _services("postgres"):
+        cli.show(open_store(), what, position)
 
 
 # --- report ----------------------------------------------------------------------------------------------------------

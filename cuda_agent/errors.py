@@ -43,7 +43,9 @@ class EngineError(CudaAgentError):
 
 
 class ProblemError(CudaAgentError):
-    """A problem text or a dataset breaks the problem contract."""
+    """A problem text, a set of them, or the settings that one is made by break a rule."""
+
+    exit_status = 2
 
 
 class LearningError(CudaAgentError):

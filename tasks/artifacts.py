@@ -7,6 +7,7 @@ from prefect import get_run_logger
 from prefect.artifacts import acreate_markdown_artifact
 from prefect.exceptions import PrefectException
 
+from cuda_agent.problems.card import dataset_card
 from cuda_agent.report.markdown import campaign_markdown, stage_markdown
 from cuda_agent.report.rollout_page import rollout_markdown
 from cuda_agent.store.session import Store
@@ -15,6 +16,11 @@ from cuda_agent.store.session import Store
 async def publish_stage(store: Store, stage_run_id: UUID) -> None:
     """The stage's result as an artifact of the current flow run."""
     await _publish(await asyncio.to_thread(stage_markdown, store, stage_run_id), f"stage-{stage_run_id}", "What this stage made")
+
+
+async def publish_card(store: Store, dataset_id: UUID) -> None:
+    """A problem set's card, with the picture in it, as an artifact of the current run."""
+    await _publish(await asyncio.to_thread(dataset_card, store, dataset_id), f"dataset-{dataset_id}", "The problem set's card")
 
 
 async def publish_rollout(store: Store, rollout_id: UUID) -> None:

@@ -1,18 +1,22 @@
 """Parquet in the form of CUDA-Agent-Ops-6K: `ops` (list of strings), `data_source`, `code`, then our own columns.
 
-Others' sets load here and ours load elsewhere. Reading needs the three shared columns only and never runs a text; a file
-that is not such a set is a ProblemError that names the column.
+Others' sets load here and ours load elsewhere: the schema holds strings, numbers and one list of strings, which is what
+`datasets.load_dataset("parquet", data_files=…)` maps to features without help. Reading needs the three shared columns only
+and never runs a text; a file that is not such a set is a ProblemError that names the column. What `export_parquet` wrote
+`import_vetted` reads back without loss.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cuda_agent.errors import ProblemError
-from cuda_agent.problems.problem import Problem, VettedProblem
+from cuda_agent.problems.problem import Problem, VettedProblem, text_sha256
 
 SCHEMA = pa.schema(
     [
@@ -28,6 +32,7 @@ SCHEMA = pa.schema(
     ]
 )
 SHARED = ("ops", "data_source", "code")
+OWN = tuple(name for name in SCHEMA.names if name not in SHARED)
 
 
 def export_parquet(problems: Sequence[VettedProblem], path: Path) -> int:
@@ -38,11 +43,17 @@ def export_parquet(problems: Sequence[VettedProblem], path: Path) -> int:
     """
     rows = [_row(problem) for problem in sorted(problems, key=lambda problem: problem.position) if problem.accepted]
     if not rows:
-        raise ProblemError(f"nothing to export to {path}: no problem was accepted")
+        raise ProblemError(f"nothing to export to {path}: no problem was accepted; make or vet a set first")
+    unfinished = path.with_name(f".{path.name}.partial")
     try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), unfinished)
+        unfinished.replace(path)
+    except UnicodeEncodeError as error:
+        raise ProblemError(f"cannot write {path}: a problem text is no valid Unicode; drop it from the set") from error
     except OSError as error:
         raise ProblemError(f"cannot write {path}: {error.strerror or error}; name a writable file") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return len(rows)
 
 
@@ -52,21 +63,46 @@ def import_parquet(path: Path) -> list[Problem]:
     Raises:
         ProblemError: the file is missing or no parquet, a shared column is absent or of another type, or a value is null.
     """
+    return [problem.problem for problem in import_vetted(path)]
+
+
+def import_vetted(path: Path) -> list[VettedProblem]:
+    """The same with what our own columns say; of others' files position, digest and nothing else.
+
+    Our columns are used where the file has all of them with our types. The digest is always that of the text.
+
+    Raises:
+        ProblemError: as import_parquet.
+    """
     table = _read(path)
-    columns = [table.column(name).to_pylist() for name in SHARED]
-    problems = []
-    for index, (ops, source, code) in enumerate(zip(*columns, strict=True)):
-        if ops is None or source is None or code is None or None in ops:
-            raise ProblemError(f"{path}, row {index}: ops, data_source and code may not be null; drop the row")
-        problems.append(Problem(tuple(ops), source, code))
-    return problems
+    if not table.num_rows:
+        raise ProblemError(f"{path} holds no problems; name a set with rows")
+    return [_problem(index, row, path) for index, row in enumerate(table.to_pylist())]
+
+
+def _problem(index: int, row: dict[str, Any], path: Path) -> VettedProblem:
+    ops, source, code = (row[name] for name in SHARED)
+    if ops is None or source is None or code is None or None in ops:
+        raise ProblemError(f"{path}, row {index}: ops, data_source and code may not be null; drop the row")
+    problem = VettedProblem(index, tuple(ops), source, code, text_sha256(code))
+    if "facts" not in row:
+        return problem
+    try:
+        facts = json.loads(row["facts"] or "{}")
+    except ValueError as error:
+        raise ProblemError(f"{path}, row {index}: facts is no JSON: {error}; drop the column") from error
+    position = index if row["position"] is None else row["position"]
+    times = {name: row[name] for name in ("eager_ms", "compile_ms")}
+    side = row["split"] if row["split"] in ("train", "held_out") else None
+    return replace(problem, position=position, split=side, facts=facts if isinstance(facts, dict) else {}, **times)
 
 
 def _read(path: Path) -> pa.Table:
     try:
         schema = pq.read_schema(path)
         _check(schema, path)
-        return pq.read_table(path, columns=list(SHARED))
+        ours = all(name in schema.names and schema.field(name).type == SCHEMA.field(name).type for name in OWN)
+        return pq.read_table(path, columns=[*SHARED, *OWN] if ours else list(SHARED))
     except OSError as error:
         raise ProblemError(f"cannot read {path}: {error.strerror or error}; name a parquet file") from error
     except pa.ArrowException as error:

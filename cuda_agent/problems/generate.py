@@ -7,7 +7,7 @@ allow the held-out split. What was vetted before is passed in as `done` and is n
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from cuda_agent.problems.vet import Vetter
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
 
+Ahead = Callable[[int], Awaitable[None]]
 LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
@@ -40,12 +41,14 @@ async def generate(
     server: ForkServer | None = None,
     candidates: Iterator[Problem] | None = None,
     fresh: bool = False,
+    ahead: Ahead | None = None,
 ) -> list[VettedProblem]:
     """All vetted candidates in order of position, accepted ones with their side of the split.
 
     `candidates` is the stream for `science.composer`, the same at every call; without it the composer must be `catalogue`.
     `lease`, `threads`, `server` and `fresh` are those of `Vetter`: `fresh` is for texts that others wrote. `on_result` sees
-    each newly vetted candidate once, in order of position, before sides are known (`split` None).
+    each newly vetted candidate once, in order of position, before sides are known (`split` None). `ahead` is awaited before
+    so many candidates are taken, for a stream that must wait for them.
 
     Raises:
         ProblemError: the settings yield too few problems (the message counts the rules that refused), or name a composer
@@ -65,7 +68,7 @@ async def generate(
             server=server,
             fresh=fresh,
         ) as vetter:
-            await _vet_until_finished(run, vetter, unvetted, execution.workers)
+            await _vet_until_finished(run, vetter, unvetted, execution.workers, ahead)
     return run.with_sides()
 
 
@@ -75,11 +78,16 @@ def _composed(science: DatasetScience) -> Iterator[Problem]:
     return compose(science)
 
 
-async def _vet_until_finished(run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int) -> None:
+async def _vet_until_finished(
+    run: "_Run", vetter: Vetter, candidates: Iterator[tuple[int, Problem]], workers: int, ahead: Ahead | None
+) -> None:
     pending: set[asyncio.Task[VettedProblem]] = set()
     try:
         while not run.finished():
-            for position, problem in islice(candidates, run.wanted_at_once(workers) - len(pending)):
+            wanted = max(0, run.wanted_at_once(workers) - len(pending))
+            if ahead is not None:
+                await ahead(wanted)
+            for position, problem in islice(candidates, wanted):
                 pending.add(asyncio.create_task(vetter.vet(position, problem, run.twins)))
             if not pending:
                 raise ProblemError(run.shortage())

@@ -1,4 +1,4 @@
-"""Canonical JSON: the one text of a value, so that equal settings and inputs have equal digests."""
+"""Canonical JSON: the one text of a value, so that equal settings have equal digests; and texts that Postgres takes."""
 
 import hashlib
 import json
@@ -45,3 +45,19 @@ def canonical(value: Any) -> str:
 def digest(value: Any) -> str:
     """sha256 (hex) of the canonical JSON."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def clean(text: str) -> str:
+    """Postgres text holds neither NUL nor lone surrogates; a program's output may: both are shown as U+FFFD."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_json(value: Any) -> Any:
+    """JSON types with every text in them cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [clean_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return {clean(key): clean_json(entry) for key, entry in value.items()}
+    return value

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import select
 
 from cuda_agent.errors import StoreError
-from cuda_agent.store.canonical import jsonable
+from cuda_agent.store.canonical import clean, clean_json, jsonable
 from cuda_agent.store.session import Store
 from cuda_agent.store.tables import Dataset, Problem
 
@@ -48,7 +48,7 @@ def open_dataset(store: Store, name: str, provenance: Mapping[str, Any], stage_r
         if stage_run_id is not None:
             row = session.scalars(select(Dataset).where(Dataset.stage_run_id == stage_run_id)).first()
         if row is None:
-            row = Dataset(name=name, stage_run_id=stage_run_id, provenance=jsonable(provenance))
+            row = Dataset(name=name, stage_run_id=stage_run_id, provenance=clean_json(jsonable(provenance)))
             session.add(row)
             session.flush()
         return row.id
@@ -67,23 +67,27 @@ def add_problem(store: Store, dataset_id: UUID, problem: ProblemLike) -> UUID:
         row = Problem(
             dataset_id=dataset_id,
             position=problem.position,
-            ops=list(problem.ops),
-            data_source=problem.data_source,
-            code=problem.code,
+            ops=[clean(name) for name in problem.ops],
+            data_source=clean(problem.data_source),
+            code=clean(problem.code),
             code_sha256=problem.code_sha256,
             rule=problem.rule,
-            reason=problem.reason,
+            reason=None if problem.reason is None else clean(problem.reason),
             eager_ms=problem.eager_ms,
             compile_ms=problem.compile_ms,
-            facts=jsonable(problem.facts),
+            facts=clean_json(jsonable(problem.facts)),
         )
         session.add(row)
         session.flush()
         return row.id
 
 
-def close_dataset(store: Store, dataset_id: UUID, splits: Mapping[int, str | None]) -> int:
+def close_dataset(
+    store: Store, dataset_id: UUID, splits: Mapping[int, str | None], provenance: Mapping[str, Any] | None = None
+) -> int:
     """Set each problem's split by position and mark the set complete; returns the number of accepted problems.
+
+    `provenance` adds to what was given at the start: what is known only in the end, such as counts.
 
     Raises:
         StoreError: no problem is left for training, or the database is gone.
@@ -93,5 +97,7 @@ def close_dataset(store: Store, dataset_id: UUID, splits: Mapping[int, str | Non
     with store.session() as session:
         for row in session.scalars(select(Problem).where(Problem.dataset_id == dataset_id)):
             row.split = splits.get(row.position) if row.rule is None else None
-        session.get_one(Dataset, dataset_id).complete = True
+        dataset = session.get_one(Dataset, dataset_id)
+        dataset.provenance = dataset.provenance | clean_json(jsonable(provenance or {}))
+        dataset.complete = True
     return sum(side is not None for side in splits.values())

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from cuda_agent.errors import StoreError
 from cuda_agent.store.arrays import BYTES_PER_TOKEN, TokenArrays
-from cuda_agent.store.canonical import jsonable
+from cuda_agent.store.canonical import clean, clean_json, jsonable
 from cuda_agent.store.session import Store
 from cuda_agent.store.tables import Problem, Rollout, RolloutBatch, Turn, Verdict, new_id, now
 
@@ -139,7 +139,7 @@ def record_verdict(session: Session, problem_sha256: str, verdict: VerdictLike) 
         submission_sha256=verdict.submission_sha256,
         status=verdict.status,
         kind=verdict.kind,
-        message=_clean(verdict.message),
+        message=clean(verdict.message),
         reward=verdict.reward,
         candidate_ms=verdict.candidate_ms,
         eager_ms=verdict.eager_ms,
@@ -228,7 +228,7 @@ def _rollout_row(
         turns=len(record.turns),
         invalid_tool_calls=record.invalid_tool_calls,
         seconds=record.seconds,
-        submission=None if record.submission is None else {name: _clean(body) for name, body in record.submission.items()},
+        submission=None if record.submission is None else {name: clean(body) for name, body in record.submission.items()},
         template_sha256=record.template_sha256,
         flow_run_id=record.flow_run_id,
         task_run_id=record.task_run_id,
@@ -244,8 +244,8 @@ def _insert_turns(session: Session, rollout_id: UUID, turns: Sequence[TurnRecord
             "rollout_id": rollout_id,
             "position": position,
             "role": turn.role,
-            "text": _clean(turn.text),
-            "tool_calls": _clean_json([jsonable(call) for call in turn.tool_calls]),
+            "text": clean(turn.text),
+            "tool_calls": clean_json([jsonable(call) for call in turn.tool_calls]),
             "verdict_id": verdicts.get(id(turn.verdict)),
             "generate_seconds": turn.generate_seconds,
             "tool_seconds": turn.tool_seconds,
@@ -254,18 +254,3 @@ def _insert_turns(session: Session, rollout_id: UUID, turns: Sequence[TurnRecord
     ]
     if rows:
         session.execute(insert(Turn), rows)
-
-
-def _clean(text_: str) -> str:
-    """Postgres text holds neither NUL nor lone surrogates; a program's output may: both are shown as U+FFFD."""
-    return text_.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def _clean_json(value: Any) -> Any:
-    if isinstance(value, str):
-        return _clean(value)
-    if isinstance(value, list):
-        return [_clean_json(entry) for entry in value]
-    if isinstance(value, dict):
-        return {_clean(key): _clean_json(entry) for key, entry in value.items()}
-    return value

@@ -24,7 +24,14 @@ MINIATURE = CampaignConfig.model_validate(
         "name": "miniature",
         "judge": {"timing_seconds": 0.3, "build_seconds": 60, "run_seconds": 60},
         "dataset": {
-            "science": {"count": 6, "held_out": 2, "operator_mix": {1: 0.5, 2: 0.5}, "eager_ms_min": 0.01, "eager_ms_max": 20},
+            "science": {
+                "count": 6,
+                "held_out": 2,
+                "composer": "catalogue",
+                "operator_mix": {1: 0.5, 2: 0.5},
+                "eager_ms_min": 0.01,
+                "eager_ms_max": 20,
+            },
         },
         "base_policy": {"science": {"width": 64, "layers": 2, "heads": 2, "steps": 40, "demonstrations": 200}},
         "warmup": {
