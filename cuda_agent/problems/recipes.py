@@ -51,40 +51,10 @@ EXCLUDED = (
 )
 
 # Of several names for one function, those that stand back.
-SYNONYMS = frozenset(
-    [
-        "absolute",
-        "adjoint",
-        "swapaxes",
-        "swapdims",
-        "moveaxis",
-        "fix",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "arcsin",
-        "arcsinh",
-        "arctan",
-        "arctan2",
-        "arctanh",
-        "arccos",
-        "arccosh",
-        "dsmm",
-        "spmm",
-        "column_stack",
-        "negative",
-        "subtract",
-        "multiply",
-        "divide",
-        "true_divide",
-        "clip",
-        "max",
-        "min",
-        "trapz",
-        "dsplit",
-        "hsplit",
-    ]
+SYNONYMS = (
+    *("absolute", "adjoint", "swapaxes", "swapdims", "moveaxis", "fix", "greater", "greater_equal", "less", "less_equal"),
+    *("arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "arccos", "arccosh", "dsmm", "spmm", "column_stack", "negative"),
+    *("subtract", "multiply", "divide", "true_divide", "clip", "max", "min", "trapz", "dsplit", "hsplit"),
 )
 TWINS = {
     "torch.special.digamma": "torch.digamma",
