@@ -290,7 +290,7 @@ _BATCHED = "torch.randn({batch}{last}, {last}) / {last} ** 0.5"
 
 
 def _convolutions() -> dict[str, tuple[Template, ...]]:
-    made = {}
+    made: dict[str, tuple[Template, ...]] = {}
     for spatial in (1, 2, 3):
         ones = ", ".join("3" * spatial)
         weight = f"torch.randn({{s1}}, {{s1}}, {ones}) / ({3**spatial} * {{s1}}) ** 0.5"
@@ -305,7 +305,7 @@ def _convolutions() -> dict[str, tuple[Template, ...]]:
 
 
 def _max_pools() -> dict[str, tuple[Template, ...]]:
-    made = {}
+    made: dict[str, tuple[Template, ...]] = {}
     for spatial in (1, 2, 3):
         for text in (f"max_pool{spatial}d({{x}}, kernel_size=3, stride=2)", f"adaptive_max_pool{spatial}d({{x}}, output_size=4)"):
             name = "nn.functional." + text.partition("(")[0]

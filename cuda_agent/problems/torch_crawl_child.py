@@ -487,11 +487,11 @@ def _most_telling(reasons: Sequence[str]) -> str:
     return next((reason for reason in reasons if not reason.startswith("no recipe runs")), reasons[0])
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the name of every operator below torch's composites."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
