@@ -43,6 +43,7 @@ EXCLUDED = (
     ),
     (r"_with_indices$|^native_|^unsafe_|_copy$|_ex$|^norm_except|^constant_pad|^conv_tbc$|^saddmm$|^cfloat", "internal twin"),
     (r"^parse_|^merge_type|^unify_type|^lobpcg$|^diagflat$|^classprop|^thread_|^prepare_|^profiler|^boolean_disp", "no operator"),
+    (r"^(RNN|LSTM|GRU)$", "unrolled step by step on the meta device, tens of seconds"),
     (r"^eig(vals)?$|^symeig$", "answers in no fixed order"),
     (
         r"^Embedding|^resize|^type|typename|^dtype|^result_type|^promote|^finfo|^iinfo|^set_|^fork$|^wait$|^assert|^sym_",
@@ -51,40 +52,10 @@ EXCLUDED = (
 )
 
 # Of several names for one function, those that stand back.
-SYNONYMS = frozenset(
-    [
-        "absolute",
-        "adjoint",
-        "swapaxes",
-        "swapdims",
-        "moveaxis",
-        "fix",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "arcsin",
-        "arcsinh",
-        "arctan",
-        "arctan2",
-        "arctanh",
-        "arccos",
-        "arccosh",
-        "dsmm",
-        "spmm",
-        "column_stack",
-        "negative",
-        "subtract",
-        "multiply",
-        "divide",
-        "true_divide",
-        "clip",
-        "max",
-        "min",
-        "trapz",
-        "dsplit",
-        "hsplit",
-    ]
+SYNONYMS = (
+    *("absolute", "adjoint", "swapaxes", "swapdims", "moveaxis", "fix", "greater", "greater_equal", "less", "less_equal"),
+    *("arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "arccos", "arccosh", "dsmm", "spmm", "column_stack", "negative"),
+    *("subtract", "multiply", "divide", "true_divide", "clip", "max", "min", "trapz", "dsplit", "hsplit"),
 )
 TWINS = {
     "torch.special.digamma": "torch.digamma",
@@ -117,7 +88,7 @@ MATRIX = "torch.randn({last}, {last}) / {last} ** 0.5"
 SAME = "torch.randn({shape})"
 POSITIVE = "torch.rand({shape}) + 0.5"
 MASK = "torch.rand({shape}) > 0.5"
-INDEX = "torch.randint(0, {last}, ({shape},))"
+INDEX = "torch.randint(0, {last}, ({shape}))"
 TENSORS = (SAME, POSITIVE, MATRIX, "torch.randn({last})")
 
 # Guesses for a tensor beside x, by the parameter's name.
@@ -306,18 +277,21 @@ def _way(expression: str, *extras: str, ranks: tuple[int, ...] = (2, 3, 4), modu
     return Template(ranks, expression, module, extras, square)
 
 
+def _square(expression: str, *extras: str) -> Template:
+    return _way(expression, *extras, ranks=(2, 3), square=True)
+
+
 SPD = "{x} @ {x}.mT / {last} + torch.eye({last}, device={x}.device)"  # symmetric, eigenvalues of 1 and more
 DOMINANT = "{x} / {last} ** 0.5 + 3.0 * torch.eye({last}, device={x}.device)"  # well invertible
 _LAYER = "({last}, 4, dim_feedforward={double}, batch_first=True)"
 _ROW_INDEX = "torch.randint(0, {last}, ({last},))"
 _CLASSES = "torch.randint(0, {last}, ({s0},))"
-_SIGNS = "torch.randint(0, 2, ({shape},)) * 2.0 - 1.0"
+_SIGNS = "torch.randint(0, 2, ({shape})) * 2.0 - 1.0"
 _BATCHED = "torch.randn({batch}{last}, {last}) / {last} ** 0.5"
-_SQUARE = {"ranks": (2, 3), "square": True}
 
 
 def _convolutions() -> dict[str, tuple[Template, ...]]:
-    made = {}
+    made: dict[str, tuple[Template, ...]] = {}
     for spatial in (1, 2, 3):
         ones = ", ".join("3" * spatial)
         weight = f"torch.randn({{s1}}, {{s1}}, {ones}) / ({3**spatial} * {{s1}}) ** 0.5"
@@ -332,7 +306,7 @@ def _convolutions() -> dict[str, tuple[Template, ...]]:
 
 
 def _max_pools() -> dict[str, tuple[Template, ...]]:
-    made = {}
+    made: dict[str, tuple[Template, ...]] = {}
     for spatial in (1, 2, 3):
         for text in (f"max_pool{spatial}d({{x}}, kernel_size=3, stride=2)", f"adaptive_max_pool{spatial}d({{x}}, output_size=4)"):
             name = "nn.functional." + text.partition("(")[0]
@@ -392,9 +366,6 @@ WRITTEN: dict[str, tuple[Template, ...]] = {
             ranks=(3,),
         ),
     ),
-    "nn.RNN": (_way("{m}({x})[0]", module="nn.RNN({last}, {last}, batch_first=True)", ranks=(3,)),),
-    "nn.LSTM": (_way("{m}({x})[0]", module="nn.LSTM({last}, {last}, batch_first=True)", ranks=(3,)),),
-    "nn.GRU": (_way("{m}({x})[0]", module="nn.GRU({last}, {last}, batch_first=True)", ranks=(3,)),),
     # Normalization.
     "nn.functional.batch_norm": (
         _way(
@@ -513,7 +484,7 @@ WRITTEN: dict[str, tuple[Template, ...]] = {
     "torch.remainder": (_way("torch.remainder({x}, {y0})", POSITIVE),),
     "torch.addcdiv": (_way("torch.addcdiv({x}, {y0}, {y1})", SAME, POSITIVE),),
     "torch.lerp": (_way("torch.lerp({x}, {y0}, 0.3)", SAME),),
-    "torch.ldexp": (_way("torch.ldexp({x}, {y0})", "torch.randint(-2, 3, ({shape},))"),),
+    "torch.ldexp": (_way("torch.ldexp({x}, {y0})", "torch.randint(-2, 3, ({shape}))"),),
     "torch.igamma": (_way("torch.igamma({y0}, torch.abs({x}))", POSITIVE),),
     "torch.igammac": (_way("torch.igammac({y0}, torch.abs({x}))", POSITIVE),),
     "torch.polygamma": (_way("torch.polygamma(1, torch.abs({x}) + 0.5)"),),
@@ -534,28 +505,28 @@ WRITTEN: dict[str, tuple[Template, ...]] = {
     "torch.stft": (_way("torch.stft({x}, n_fft=64, return_complex=True).abs()", ranks=(2,)),),
     "torch.gradient": (_way("torch.gradient({x}, dim=-1)[0]"),),
     # Linear algebra on matrices that are well conditioned for any x.
-    "torch.linalg.inv": (_way(f"torch.linalg.inv({DOMINANT})", **_SQUARE),),
-    "torch.linalg.pinv": (_way(f"torch.linalg.pinv({DOMINANT})", **_SQUARE),),
-    "torch.linalg.det": (_way("torch.linalg.det({x} / {last} + torch.eye({last}, device={x}.device))", **_SQUARE),),
-    "torch.linalg.slogdet": (_way(f"torch.linalg.slogdet({DOMINANT})[1]", **_SQUARE),),
-    "torch.logdet": (_way(f"torch.logdet({SPD})", **_SQUARE),),
-    "torch.linalg.cholesky": (_way(f"torch.linalg.cholesky({SPD})", **_SQUARE),),
-    "torch.cholesky_inverse": (_way(f"torch.cholesky_inverse(torch.linalg.cholesky({SPD}))", **_SQUARE),),
-    "torch.cholesky_solve": (_way(f"torch.cholesky_solve({{y0}}, torch.linalg.cholesky({SPD}))", SAME, **_SQUARE),),
-    "torch.linalg.solve": (_way(f"torch.linalg.solve({DOMINANT}, {{y0}})", SAME, **_SQUARE),),
+    "torch.linalg.inv": (_square(f"torch.linalg.inv({DOMINANT})"),),
+    "torch.linalg.pinv": (_square(f"torch.linalg.pinv({DOMINANT})"),),
+    "torch.linalg.det": (_square("torch.linalg.det({x} / {last} + torch.eye({last}, device={x}.device))"),),
+    "torch.linalg.slogdet": (_square(f"torch.linalg.slogdet({DOMINANT})[1]"),),
+    "torch.logdet": (_square(f"torch.logdet({SPD})"),),
+    "torch.linalg.cholesky": (_square(f"torch.linalg.cholesky({SPD})"),),
+    "torch.cholesky_inverse": (_square(f"torch.cholesky_inverse(torch.linalg.cholesky({SPD}))"),),
+    "torch.cholesky_solve": (_square(f"torch.cholesky_solve({{y0}}, torch.linalg.cholesky({SPD}))", SAME),),
+    "torch.linalg.solve": (_square(f"torch.linalg.solve({DOMINANT}, {{y0}})", SAME),),
     "torch.linalg.solve_triangular": (
-        _way(f"torch.linalg.solve_triangular(torch.triu({DOMINANT}), {{y0}}, upper=True)", SAME, **_SQUARE),
+        _square(f"torch.linalg.solve_triangular(torch.triu({DOMINANT}), {{y0}}, upper=True)", SAME),
     ),
-    "torch.linalg.lstsq": (_way(f"torch.linalg.lstsq({DOMINANT}, {{y0}})[0]", SAME, **_SQUARE),),
-    "torch.linalg.eigh": (_way(f"torch.linalg.eigh({SPD})[0]", **_SQUARE),),
-    "torch.linalg.eigvalsh": (_way(f"torch.linalg.eigvalsh({SPD})", **_SQUARE),),
+    "torch.linalg.lstsq": (_square(f"torch.linalg.lstsq({DOMINANT}, {{y0}})[0]", SAME),),
+    "torch.linalg.eigh": (_square(f"torch.linalg.eigh({SPD})[0]"),),
+    "torch.linalg.eigvalsh": (_square(f"torch.linalg.eigvalsh({SPD})"),),
     "torch.linalg.svd": (_way("torch.linalg.svd({x}, full_matrices=False)[1]", ranks=(2, 3)),),
     "torch.linalg.svdvals": (_way("torch.linalg.svdvals({x})", ranks=(2, 3)),),
     "torch.linalg.qr": (_way("torch.abs(torch.linalg.qr({x})[1])", ranks=(2, 3)),),
-    "torch.linalg.lu_factor": (_way(f"torch.linalg.lu_factor({DOMINANT})[0]", **_SQUARE),),
-    "torch.linalg.matrix_exp": (_way("torch.linalg.matrix_exp({x} / {last} ** 0.5)", **_SQUARE),),
-    "torch.linalg.matrix_power": (_way("torch.linalg.matrix_power({x} / {last} ** 0.5, 3)", **_SQUARE),),
-    "torch.linalg.cond": (_way(f"torch.linalg.cond({DOMINANT})", **_SQUARE),),
+    "torch.linalg.lu_factor": (_square(f"torch.linalg.lu_factor({DOMINANT})[0]"),),
+    "torch.linalg.matrix_exp": (_square("torch.linalg.matrix_exp({x} / {last} ** 0.5)"),),
+    "torch.linalg.matrix_power": (_square("torch.linalg.matrix_power({x} / {last} ** 0.5, 3)"),),
+    "torch.linalg.cond": (_square(f"torch.linalg.cond({DOMINANT})"),),
     "torch.linalg.matrix_norm": (_way("torch.linalg.matrix_norm({x})", ranks=(3, 4)),),
     "torch.linalg.vector_norm": (_way("torch.linalg.vector_norm({x}, ord=3, dim=-1)"),),
 }

@@ -3,8 +3,8 @@
 Invariants: the stream depends on the science settings and the reports alone (never on what was accepted), so a resumed run
 sees the same candidates at the same positions; no operator sequence repeats on the same shapes; numbers of operators follow
 `operator_mix`, and modules of transformers `transformers_share`, as closely as integers allow. An operator follows another
-only where one of its templates takes what is there by then (shape and type inferred on torch's meta device) and where the
-crawl did not find the pair weak. Nothing here computes a value.
+only where one of its templates takes what is there by then (shape and type inferred on torch's meta device), and where by the
+crawl's measurements it makes a good problem of that kind of values. Nothing here computes a value.
 """
 
 import math
@@ -19,6 +19,7 @@ from cuda_agent.problems.seeds import Call, CrawlReport, ModuleSeed, TorchSeed, 
 from cuda_agent.problems.shapes import FLOAT32, Shape, grid, infer
 
 LARGE_FROM_MS = 1.0  # windows of eager time that start here or later get large shapes
+FIRST_KIND = "normal"  # of values that torch.randn draws
 RANKS = {2: 0.45, 3: 0.25, 4: 0.25, 5: 0.05}
 SQUARE = 0.1  # of chains on matrices or stacks of them
 HEAVY = 0.3  # of chains: those that hold an operator that costs more than a pass over its operands
@@ -75,11 +76,12 @@ def _modules(rng: random.Random, report: CrawlReport | None) -> Iterator[Problem
 
 @dataclass(frozen=True)
 class _Step:
-    """An operator in a chain and the shape it leaves."""
+    """An operator in a chain, and the shape and kind of values that it leaves."""
 
     seed: TorchSeed
     call: Call
     left: Shape
+    kind: str
 
 
 @dataclass
@@ -97,7 +99,6 @@ class _Drawer:
         self.seeds = tuple(seed for seed in self.report.seeds.values() if isinstance(seed, TorchSeed) and seed.templates)
         if not self.seeds:
             raise ProblemError("the crawl of torch holds no seed to sample from; crawl again with another torch")
-        self.weak = {name: frozenset(names) for name, names in self.report.weak.items()}
 
     def problem(self, size: int) -> Problem | None:
         """A chain of that many operators on shapes where it was not drawn before; None where none is found."""
@@ -135,15 +136,14 @@ class _Drawer:
 
     def _step(self, pool: Sequence[TorchSeed], shape: Shape, steps: Sequence[_Step], *, last: bool, first: Shape) -> _Step | None:
         """An operator that takes the shape and goes with those before it; None where a dozen drawn ones do not."""
-        before = steps[-1].seed.name if steps else ""
-        weak = self.weak.get(before, frozenset()) | (self.weak.get("", frozenset()) if last and not steps else frozenset())
+        kind = steps[-1].kind if steps else FIRST_KIND
         names = {step.seed.name for step in steps}
-        able = [s for s in pool if s.name not in weak and s.name not in names and any(t.fits(shape) for t in s.templates)]
+        able = [s for s in pool if kind in s.leaves and s.name not in names and any(t.fits(shape) for t in s.templates)]
         for seed in self.rng.sample(able, min(TRIES, len(able))):
             call = self.rng.choice([template for template in seed.templates if template.fits(shape)]).call(shape)
             output = self._infer(call)
             if output is not None and output[1] == FLOAT32 and _sized(output[0], first, last=last):
-                return _Step(seed, call, output[0])
+                return _Step(seed, call, output[0], seed.leaves[kind])
         return None
 
     def _infer(self, call: Call) -> tuple[Shape, str] | None:

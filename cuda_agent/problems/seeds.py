@@ -62,7 +62,9 @@ class TorchSeed:
     `calls` holds at least three settings of small shapes, `large` as many of large ones. `x` draws the first input when the
     operator stands first; `{shape}` in it becomes the sizes (`torch.randn({shape})`). `out` maps each call's position to shape
     and dtype of its output. `templates` make calls for other shapes; `heavy` operators cost more than a pass over their
-    operands (products of matrices, convolutions, decompositions).
+    operands (products of matrices, convolutions, decompositions). `leaves` tells on which kinds of x (`normal`, `positive`,
+    `sparse`…) the operator makes a good problem, by small inputs, and what kind its output is of; a missing kind is one that it
+    makes constant, not finite, or leaves as it was.
     """
 
     name: str
@@ -72,6 +74,7 @@ class TorchSeed:
     large: tuple[Call, ...] = ()
     templates: tuple[Template, ...] = ()
     heavy: bool = False
+    leaves: Mapping[str, str] = field(default_factory=dict)
 
     def problem(self, setting: int, *, large: bool = False) -> Problem:
         """The operator alone, as a problem."""
@@ -93,16 +96,11 @@ class ModuleSeed:
 
 @dataclass(frozen=True)
 class CrawlReport:
-    """Seeds by name, and what was tried and could not be built, with the reason.
-
-    `weak` names for each torch operator those that make no good problem right after it (dead, constant, not finite…), as
-    measured on small inputs; under the empty name stand those that make none on a plain input.
-    """
+    """Seeds by name, and what was tried and could not be built, with the reason."""
 
     seeds: Mapping[str, TorchSeed | ModuleSeed]
     refused: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)  # of torch, transformers: what the report depends on
-    weak: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For a cache file."""
@@ -110,15 +108,13 @@ class CrawlReport:
             "seeds": [_seed_to_json(seed) for seed in self.seeds.values()],
             "refused": dict(self.refused),
             "versions": dict(self.versions),
-            "weak": {name: list(names) for name, names in self.weak.items()},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote."""
         seeds = {seed.name: seed for seed in map(seed_from_json, data["seeds"])}
-        weak = {name: tuple(names) for name, names in data.get("weak", {}).items()}
-        return cls(seeds, dict(data["refused"]), dict(data["versions"]), weak)
+        return cls(seeds, dict(data["refused"]), dict(data["versions"]))
 
 
 def sizes(shape: tuple[int, ...]) -> str:
@@ -182,6 +178,7 @@ def _seed_to_json(seed: TorchSeed | ModuleSeed) -> dict[str, Any]:
         "large": [call_to_json(call) for call in seed.large],
         "templates": [template_to_json(template) for template in seed.templates],
         "heavy": seed.heavy,
+        "leaves": dict(seed.leaves),
     }
 
 
@@ -197,6 +194,7 @@ def seed_from_json(data: Mapping[str, Any]) -> TorchSeed | ModuleSeed:
         large=tuple(map(call_from_json, data.get("large", ()))),
         templates=tuple(map(template_from_json, data.get("templates", ()))),
         heavy=bool(data.get("heavy")),
+        leaves=dict(data.get("leaves", {})),
     )
 
 

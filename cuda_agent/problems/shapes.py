@@ -7,6 +7,7 @@ Nothing here computes a value: the meta device knows shapes and types only. Impo
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from cuda_agent.problems.seeds import Call
@@ -108,5 +109,10 @@ def run(call: Call, x: Any, module: Any, extras: Mapping[str, Any]) -> Any:
     """What a call makes of `x` with a given module and further inputs by name (`y0`…)."""
     import torch
 
-    text = call.expression.format(x="x", m="m", **{name: name for name in extras})
-    return eval(text, {"torch": torch, "nn": torch.nn, "x": x, "m": module, **extras})
+    return eval(_compiled(call.expression, len(extras)), {"torch": torch, "nn": torch.nn, "x": x, "m": module, **extras})
+
+
+@lru_cache(maxsize=10_000)
+def _compiled(expression: str, extras: int) -> Any:
+    names = {f"y{place}": f"y{place}" for place in range(extras)}
+    return compile(expression.format(x="x", m="m", **names), "call", "eval")

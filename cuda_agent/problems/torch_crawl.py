@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_agent.errors import ProblemError
-from cuda_agent.problems.seeds import CrawlReport, TorchSeed, seed_from_json, template_to_json
+from cuda_agent.problems.seeds import CrawlReport, TorchSeed, seed_from_json
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Limits
 
@@ -76,11 +76,7 @@ async def _crawl(
             refused[name] = f"alias: runs the same as {first}"
         else:
             seeds[name] = _seed(name, answer)
-    await crew.teach(seeds)
-    firsts = ["", *seeds]
-    weak = await crew.ask_each("weak", firsts, lambda _done, _total: None)
-    pairs = {name: tuple(answer.get("weak", ())) for name, answer in zip(firsts, weak, strict=True)}
-    return CrawlReport(seeds, refused, versions, pairs)
+    return CrawlReport(seeds, refused, versions)
 
 
 def _seed(name: str, answer: Answer) -> TorchSeed:
@@ -95,7 +91,6 @@ class _Crew:
     def __init__(self, server: ForkServer, workers: int) -> None:
         self._server, self._workers = server, workers
         self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
-        self._lesson: Answer | None = None
 
     async def __aenter__(self) -> "_Crew":
         for _ in range(self._workers):
@@ -137,22 +132,9 @@ class _Crew:
 
         return list(await asyncio.gather(*map(one, names)))
 
-    async def teach(self, seeds: Mapping[str, TorchSeed]) -> None:
-        """Tell every child, now and later, what operators there are."""
-        self._lesson = {"seeds": [[name, list(map(template_to_json, seed.templates))] for name, seed in seeds.items()]}
-        for _ in range(self._workers):
-            child = self._idle.get_nowait()
-            if child is not None:
-                await child.close()
-        for _ in range(self._workers):
-            self._idle.put_nowait(None)
-
     async def _open(self) -> Child:
         limits = Limits(wall_seconds=60.0, memory_mb=MEMORY_MB, processes=64)
-        child = await self._server.open(f"{CHILD}:open_crawler", {}, limits)
-        if self._lesson is not None:
-            await child.call("know", self._lesson, OPERATOR_SECONDS)
-        return child
+        return await self._server.open(f"{CHILD}:open_crawler", {}, limits)
 
 
 @contextlib.asynccontextmanager

@@ -2,8 +2,7 @@
 
 `names` lists the public operators. `build` tries recipes for one of them on small inputs, really executed: the output must be a
 finite float32 tensor that repeats exactly, changes with every input, is no copy of x, leaves the inputs alone and agrees with
-float64. `weak` runs pairs of operators and tells those that make no good problem. Operators known so far are kept here, so a
-fresh child must be told of them by `know`. Imports torch when the child starts.
+float64. Beside that it tells on which kinds of x the operator makes a good problem, and what kind it leaves.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.problems import recipes
 from cuda_agent.problems.recipes import Kind, Parameter
-from cuda_agent.problems.seeds import Call, Template, call_to_json, template_from_json, template_to_json
+from cuda_agent.problems.seeds import Call, Template, call_to_json, template_to_json
 from cuda_agent.problems.shapes import FLOAT32, Shape, grid, infer, run
 
 Outcome = dict[str, Any]
@@ -52,7 +51,24 @@ VARIES = 0.03  # as vetting's rule `varies` (0.01), with some room
 TRIVIAL = 0.03  # as vetting's rule `not_trivial` (0.01), with some room
 DEAD = 0.05  # mean change by an operator, in standard deviations of the output
 GROWTH = 16  # largest ratio of sizes between output and input
-HEAVY = re.compile(r"mm$|mv$|bmm|dot$|conv|attention|cdist|linalg|svd|eig|cholesky|solve|inverse|lstm|gru|rnn|qr|lu|pdist|lstsq")
+# What an x may look like inside a chain, made of normal values.
+KINDS_OF_X: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "normal": lambda z: z,
+    "positive": lambda z: z.abs() + 0.1,
+    "negative": lambda z: -z.abs() - 0.1,
+    "sparse": lambda z: z.relu(),
+    "unit": lambda z: (2.0 * z).sigmoid(),
+    "signed": lambda z: z.tanh(),
+    "small": lambda z: 0.03 * z.abs(),
+    "faint": lambda z: 0.03 * z,
+    "large": lambda z: 20.0 * z,
+    "long": lambda z: 10.0 * z.abs(),
+    "deep": lambda z: z - 8.0,
+}
+HEAVY = re.compile(
+    r"(^|_)(add|bad?d|b|addb|badd)?(mm|mv|bmm)$|dot$|conv|attention|cdist|linalg_(?!vector_norm)|(^|_)(svd|eigh?|qr|lu|lstm|gru)(_|$)"
+    r"|rnn|transformer|cholesky|solve|pdist"
+)
 KINDS: dict[str, Kind] = {"int": "int", "SymInt": "int", "float": "float", "number": "float", "Scalar": "float", "bool": "bool"}
 
 
@@ -86,12 +102,8 @@ class _Trial:
         return run(self.call, self.x.clone() if x is None else x, self.module, self.extras if extras is None else extras)
 
 
-@dataclass
 class Crawler:
     """One operator after another."""
-
-    known: dict[str, list[Template]] = field(default_factory=dict)
-    trials: dict[tuple[str, Shape], "_Trial | None"] = field(default_factory=dict)
 
     def names(self, _payload: Mapping[str, Any]) -> Outcome:
         """Public operators in order, and those left out with the reason."""
@@ -108,72 +120,41 @@ class Crawler:
             torch.set_default_device(None)
             torch.set_grad_enabled(False)
 
-    def know(self, payload: Mapping[str, Any]) -> Outcome:
-        """Take in templates by name, for `weak`."""
-        self.known = {name: [template_from_json(row) for row in rows] for name, rows in payload["seeds"]}
-        return {}
 
-    def weak(self, payload: Mapping[str, Any]) -> Outcome:
-        """The operators that make no good problem right after `name`; after the input itself for the empty name."""
-        name = str(payload["name"])
-        found = [second for second in self.known if self._weak_after(name, second)]
-        return {"weak": found}
-
-    def _weak_after(self, name: str, second: str) -> bool:
-        """Weak on every way from one to the other that there is; no way at all is no weakness."""
-        verdicts = []
-        for x, shape, steps in self._starts(name):
-            trial = self._trial(second, shape)
-            if trial is not None:
-                verdicts.append(_weakness(x, steps, trial))
-                if not verdicts[-1]:
-                    return False
-        return bool(verdicts)
-
-    def _starts(self, name: str) -> Iterator[tuple[torch.Tensor, Shape, Callable[[torch.Tensor], torch.Tensor]]]:
-        for probe in (*PROBES.values(), *SQUARES.values()):
-            x = _draw(probe)
-            if not name:
-                yield x, probe, torch.clone
-                continue
-            trial = self._trial(name, probe)
-            if trial is not None:
-                yield x, tuple(trial.output(x).shape), trial.output
-
-    def _trial(self, name: str, shape: Shape) -> "_Trial | None":
-        """The operator on a shape, with its own weights and inputs; None where no template runs there."""
-        if (name, shape) not in self.trials:
-            self.trials[name, shape] = next(filter(None, (_runs(t, shape) for t in self.known[name] if t.fits(shape))), None)
-        return self.trials[name, shape]
+def _leaves(template: Template, probe: Shape) -> dict[str, str]:
+    """For each kind of x on which the operator makes a good problem, the kind of its output."""
+    trial = _attempt(_prepare, template.call(probe), 1)
+    found = {}
+    for name, make in KINDS_OF_X.items():
+        x, other = make(_draw(probe)), make(_draw(probe, 2))
+        output = _attempt(trial.output, x)
+        if not _is_weak(x, output, _attempt(trial.output, other)):
+            found[name] = _kind(output)
+    return found
 
 
-def _runs(template: Template, shape: Shape) -> "_Trial | None":
-    try:
-        trial = _prepare(template.call(shape), 1)
-        output = trial.output()
-    except Exception:  # boundary: operators raise whatever they like on shapes that do not fit
-        return None
-    return trial if isinstance(output, torch.Tensor) and output.dtype == torch.float32 and output.numel() else None
-
-
-def _weakness(x: torch.Tensor, first: Callable[[torch.Tensor], torch.Tensor], trial: _Trial) -> bool:
-    """Whether the operator of `trial` after `first` makes no good problem, on two inputs."""
-    plain = first is torch.clone
-    middle = first(x)
-    output, other = trial.output(middle.clone()), trial.output(first(_draw(tuple(x.shape), 2)).clone())
+def _is_weak(x: torch.Tensor, output: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether an operator makes no good problem of x: not finite, wild, faint, (nearly) constant, or (nearly) x itself."""
     spread, size = float(output.std(correction=0)), float(output.abs().mean())
-    if not (math.isfinite(spread) and math.isfinite(size)) or float(middle.abs().max()) > TAME or spread < FAINT:
+    if not (math.isfinite(spread) and math.isfinite(size)) or float(output.abs().max()) > TAME or spread < FAINT:
         return True
-    if float((output - other).abs().mean()) <= max(VARIES * spread, TRIVIAL * size):
+    if _apart(output, other) <= max(VARIES * spread, TRIVIAL * size) or _apart(output, x) <= DEAD * spread:
         return True
-    if any(_apart(output, guess) <= TRIVIAL * size for guess in _guesses(output, x)):
-        return True
-    if plain:
-        return False
-    shortened = [middle]
-    if middle.shape == x.shape:
-        shortened.append(trial.output(x.clone()))
-    return any(_apart(output, answer) <= DEAD * spread for answer in shortened)
+    return any(_apart(output, guess) <= TRIVIAL * size for guess in _guesses(output, x))
+
+
+def _kind(output: torch.Tensor) -> str:
+    """The kind among `KINDS_OF_X` that values resemble most."""
+    least, most, size = float(output.min()), float(output.max()), float(output.abs().mean())
+    if float((output == 0).float().mean()) > 0.2:
+        return "sparse"
+    if size > 5.0:
+        return "long" if least >= 0 else "deep" if most <= 0 else "large"
+    if size < 0.1:
+        return "small" if least >= 0 else "faint"
+    if least >= 0 or most <= 0:
+        return "negative" if most <= 0 else "unit" if most <= 1.0 else "positive"
+    return "signed" if max(-least, most) <= 1.0 else "normal"
 
 
 def _guesses(output: torch.Tensor, x: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -209,11 +190,12 @@ def _names() -> Outcome:
                 reason = f"alias: the same function as {seen[id(thing)]}"
             if reason is None and space == "torch.Tensor" and name in bare:
                 reason = f"alias: the method of {bare[name]}"
+            if reason is None or reason.startswith("alias"):
+                bare.setdefault(name, full)
             if reason is not None:
                 refused[full] = reason if reason.startswith("alias") else f"left out: {reason}"
                 continue
             seen[id(thing)] = full
-            bare.setdefault(name, full)
             found.append(full)
     return {"names": found, "refused": refused}
 
@@ -247,6 +229,8 @@ def _build(name: str) -> Outcome:
     if not found:
         raise RefusedError(_most_telling(reasons))
     templates = _merge([template for template, _ in found])
+    first, trace = found[0]
+    probe = next(probe for probe, _ in _probes(bare) if first.fits(probe))
     heavy = any(HEAVY.search(name) for _, trace in found for name in trace.split()[:-1])
     settings = {large: _settings(templates, large=large, heavy=heavy) for large in (False, True)}
     if min(map(len, settings.values())) < 3:
@@ -257,7 +241,8 @@ def _build(name: str) -> Outcome:
         "out": [[list(shape), dtype] for _, (shape, dtype) in settings[False]],
         "large": [call_to_json(call) for call, _ in settings[True]],
         "heavy": heavy,
-        "trace": found[0][1],
+        "leaves": _leaves(first, probe),
+        "trace": trace,
     }
 
 
@@ -502,11 +487,11 @@ def _most_telling(reasons: Sequence[str]) -> str:
     return next((reason for reason in reasons if not reason.startswith("no recipe runs")), reasons[0])
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the name of every operator below torch's composites."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
