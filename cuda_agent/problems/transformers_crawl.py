@@ -24,7 +24,7 @@ from cuda_agent.problems import transformers_source as source
 from cuda_agent.problems.problem import Problem
 from cuda_agent.problems.rules import Evidence, refuse
 from cuda_agent.problems.seeds import TRANSFORMERS, CrawlReport, ModuleSeed
-from cuda_agent.problems.transformers_text import HEAVY, LIGHT, SMALL, Argument, Draw, Kind, Recipe, Scale, render
+from cuda_agent.problems.transformers_text import HEAVY, LIGHT, Argument, Draw, Kind, Recipe, Scale, render
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Limits
 
@@ -188,7 +188,9 @@ class _Crawl:
         reason = answer.get("refused")
         if reason is None:
             recipe = _recipe(answer["recipe"])
-            reason = _objection(render(recipe, SMALL[0]), answer["facts"])
+            codes = texts(recipe, ("small",))
+            alike = len(set(codes)) < len(codes)
+            reason = "its shapes are fixed" if alike else _objection(codes[0], answer["facts"])
             if reason is None:
                 self._found.recipes[name] = recipe
                 self._found.refused.pop(name, None)
@@ -272,5 +274,5 @@ def _write(path: Path, found: _Found) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"recipes": {name: asdict(recipe) for name, recipe in found.recipes.items()}, "refused": found.refused}
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(data, sort_keys=True), encoding="utf-8")
+    draft.write_text(json.dumps(data), encoding="utf-8")
     draft.replace(path)

@@ -131,6 +131,8 @@ class Crawler:
             raise RefusedError("it keeps state between calls")
         if any(not name.startswith("float") for name, _ in facts["outputs"]):
             raise RefusedError("its answer is no float tensor")
+        if any(_reshaped(answer, item) for answer in loaded.answers[0] for item in loaded.first):
+            raise RefusedError("its answer is an input in another shape")
         return facts
 
 
@@ -188,6 +190,10 @@ def _alive(recipe: Recipe, dead: set[int]) -> Iterator[Argument]:
             continue
         draws = tuple(draw.fixed() if place else draw for draw, place in zip(argument.draws, places, strict=True))
         yield replace(argument, draws=draws)
+
+
+def _reshaped(answer: torch.Tensor, item: object) -> bool:
+    return isinstance(item, torch.Tensor) and item.numel() == answer.numel() and torch.equal(item.flatten(), answer.flatten())
 
 
 # ---- state that a module might keep between calls
@@ -429,21 +435,25 @@ class _Recording:
         self._reads = built.reads
 
     def __enter__(self) -> None:
-        from transformers import PreTrainedConfig
-
-        self._plain = plain = PreTrainedConfig.__getattribute__
+        self._configs = _config_base()
+        self._plain = plain = self._configs.__getattribute__
         reads = self._reads
 
         def noting(config: Any, name: str) -> Any:
             reads.add(name)
             return plain(config, name)
 
-        PreTrainedConfig.__getattribute__ = noting
+        self._configs.__getattribute__ = noting
 
     def __exit__(self, *_: object) -> None:
-        from transformers import PreTrainedConfig
+        self._configs.__getattribute__ = self._plain
 
-        PreTrainedConfig.__getattribute__ = self._plain
+
+def _config_base() -> Any:
+    """The class of all configurations, untyped: a method of it is exchanged for a while."""
+    from transformers import PreTrainedConfig
+
+    return PreTrainedConfig
 
 
 def _leaner(recipe: Recipe, reads: set[str]) -> Recipe:
