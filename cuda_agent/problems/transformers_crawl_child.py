@@ -30,10 +30,9 @@ from cuda_agent.problems.transformers_text import SMALL, Argument, Draw, Recipe,
 FIRST = SMALL[0]
 PROBE = Setting(2, 24, 160, 4, 32, 8)  # sizes that no class fixes by itself, so that each is recognised
 MOST_PARAMETERS = 20_000_000  # a size that no guess reached; a small setting has under 1 M
-SEARCH_SECONDS = 1.0  # of CPU time
+SEARCH_SECONDS = 2.0  # of CPU time, so that a busy machine finds the same; the counts below bind first
 MOST_BUILT = 3  # configurations that are tried further when one can be built but not called
 MOST_CALLS = 60  # for each choice of arguments
-SLOW_SECONDS = 0.3
 SWITCHES = {"_attn_implementation": ("sdpa", "eager"), "_experts_implementation": ("eager",)}
 LEFT_OUT = re.compile(r".*(PreTrainedModel|Model|Loss|Matcher|Criterion|Cache)$|.*For[A-Z].*")
 FEATURES = ("H", "I", "H2", "D", "H3", "H4", "D2", "V")
@@ -140,12 +139,9 @@ def _check(recipe: Recipe, setting: Setting) -> None:
     """Run the text at a further setting: what the probe found at the first one does not depend on sizes."""
     try:
         model, inputs = _build_text(render(recipe, setting))
-        started = time.thread_time()
         _select(model(*inputs))
     except Exception as error:  # boundary: transformers' code
         raise RefusedError(f"{_clause(error)} ({_at(setting)})") from error
-    if time.thread_time() - started > SLOW_SECONDS:
-        raise RefusedError(f"a pass takes more than {SLOW_SECONDS} s {_at(setting)}")
 
 
 def _build_text(code: str) -> tuple[torch.nn.Module, list[Any]]:
