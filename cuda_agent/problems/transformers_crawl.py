@@ -3,7 +3,7 @@
 Invariants: classes are built and run only in sandboxed children, one long-lived child per worker, replaced after a crash or
 hang; no network; a class whose code equals another's is tried only if the other yields nothing. The result depends on the
 versions of transformers and torch and on `VERSION` alone and is kept under these; nothing in it depends on the order of work.
-Texts at small sizes were run; the same recipes at larger sizes were not (vetting runs them).
+Texts at small sizes were run (the first of the three examined in full); larger ones were not, which is left to vetting.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from cuda_agent.problems import transformers_source as source
 from cuda_agent.problems.problem import Problem
 from cuda_agent.problems.rules import Evidence, refuse
 from cuda_agent.problems.seeds import TRANSFORMERS, CrawlReport, ModuleSeed
-from cuda_agent.problems.transformers_text import HEAVY, LIGHT, SMALL, Argument, Draw, Kind, Recipe, Scale, render
+from cuda_agent.problems.transformers_text import HEAVY, LIGHT, Argument, Draw, Kind, Recipe, Scale, render
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Limits
 
@@ -32,7 +32,8 @@ VERSION = 1  # raise it when the same class would give another text or another r
 CHILD = "cuda_agent.problems.transformers_crawl_child"
 LIMITS = Limits(wall_seconds=120.0, memory_mb=4_000, processes=64)
 MODULE_SECONDS = 60.0
-CLASS_SECONDS = 30.0
+CLASS_SECONDS = 20.0
+MOST_COPIES = 3  # tried before the rest of a group is given up
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"Norm\d*d?$|LayerNorm|RMSNorm|BatchNorm", "norm"),
@@ -55,7 +56,8 @@ async def crawl_transformers(
     """Seeds by the dotted name of their class, each with three texts per scale in the order of `scales`.
 
     `small` takes from some 10 µs to 10 ms on a CPU, `medium` mostly 1-100 ms on a CPU, `large` on a data-centre GPU. With
-    `server` None an own fork server with transformers preloaded is used. `modules` (dotted names) restricts the crawl.
+    `server` None an own fork server with transformers preloaded is used. `modules` (dotted names) are by default those of
+    `transformers_source.FAMILIES`; `transformers_source.modules()` are all.
     `on_progress` gets the numbers of classes done and to do.
 
     Raises:
@@ -165,9 +167,11 @@ class _Crawl:
 
     async def _settle(self, hand: "_Hand", group: _Group) -> None:
         chosen: str | None = None
-        for name in group.names:
+        for tried, name in enumerate(group.names):
             if chosen is not None:
                 self._found.refused[name] = f"a copy of {chosen}"
+            elif tried >= MOST_COPIES:
+                self._found.refused[name] = f"a copy of {group.names[0]}, which was refused"
             elif await self._examine(hand, name):
                 chosen = name
         self._done += 1
@@ -184,7 +188,9 @@ class _Crawl:
         reason = answer.get("refused")
         if reason is None:
             recipe = _recipe(answer["recipe"])
-            reason = next(filter(None, map(_objection, _small_texts(recipe), answer["facts"])), None)
+            codes = texts(recipe, ("small",))
+            alike = len(set(codes)) < len(codes)
+            reason = "its shapes are fixed" if alike else _objection(codes[0], answer["facts"])
             if reason is None:
                 self._found.recipes[name] = recipe
                 self._found.refused.pop(name, None)
@@ -228,10 +234,6 @@ def _objection(code: str, facts: Mapping[str, Any]) -> str | None:
     return None if refusal is None else f"{refusal.rule}: {refusal.reason}"
 
 
-def _small_texts(recipe: Recipe) -> list[str]:
-    return [render(recipe, setting) for setting in SMALL]
-
-
 def _reason(failure: ChildFailed) -> str:
     return " ".join(str(failure).split())[:300]
 
@@ -239,7 +241,7 @@ def _reason(failure: ChildFailed) -> str:
 def _wanted(modules: Sequence[str] | None) -> list[str]:
     known = source.modules()
     if modules is None:
-        return known
+        return [name for name in known if source.family(name) in source.FAMILIES]
     for name in modules:
         if name not in known:
             example = f"{source.PACKAGE}.models.llama.modeling_llama"
@@ -272,5 +274,5 @@ def _write(path: Path, found: _Found) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"recipes": {name: asdict(recipe) for name, recipe in found.recipes.items()}, "refused": found.refused}
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(data, sort_keys=True), encoding="utf-8")
+    draft.write_text(json.dumps(data), encoding="utf-8")
     draft.replace(path)

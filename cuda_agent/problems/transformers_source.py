@@ -13,27 +13,25 @@ from typing import Any
 from cuda_agent.errors import ProblemError
 
 PACKAGE = "transformers"
-# Seeds are named after the family that others copied from, where that is known.
-FIRST = (
-    "llama",
-    "bert",
-    "t5",
-    "gpt2",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "gemma",
-    "bart",
-    "vit",
-    "clip",
-    "deepseek_v3",
-    "mamba",
-    "swin",
-)
+# What is crawled by default, known families first: a seed is named after the first that has its code.
+_KNOWN = """
+activations llama bert t5 gpt2 mistral mixtral qwen2 gemma bart vit clip deepseek_v3 mamba swin qwen3 qwen2_moe
+qwen3_moe qwen3_next gemma2 gemma3 phi phi3 phimoe gpt_neox gptj gpt_neo gpt_oss opt bloom falcon mpt mbart pegasus
+albert electra deberta deberta_v2 distilbert xlnet funnel big_bird mpnet modernbert roformer squeezebert convbert fnet
+nystromformer deepseek_v2 olmo olmo2 olmoe cohere cohere2 granite granitemoe dbrx jamba mamba2 falcon_mamba bamba rwkv
+recurrent_gemma stablelm starcoder2 persimmon nemotron glm glm4 glm4_moe llama4 minimax jetmoe diffllama
+switch_transformers xglm codegen ctrl mobilebert rembert ernie luke canine longt5 umt5 reformer led deit beit swinv2
+convnext convnextv2 siglip dinov2 dinov3_vit sam segformer pvt poolformer mobilevit mobilenet_v2 resnet regnet
+efficientnet levit cvt focalnet dpt detr vit_mae hiera vivit timesformer videomae bit glpn groupvit wav2vec2 hubert
+wavlm whisper speech_to_text encodec mimi dac seamless_m4t clap speecht5 wav2vec2_bert moonshine blip blip_2 idefics
+idefics2 qwen2_vl qwen2_5_vl mllama flava bridgetower perceiver chameleon pix2struct patchtst patchtsmixer informer
+autoformer esm zamba zamba2 ibert yoso mra splinter lxmert visual_bert vilt
+"""
+FAMILIES = tuple(_KNOWN.split())
 
 
 def modules() -> list[str]:
-    """Dotted names of the modules that hold layers: `transformers.activations` and each `modeling_*`, well-known families first.
+    """Dotted names of the modules that hold layers: `transformers.activations` and each `modeling_*`, known families first.
 
     Raises:
         ProblemError: transformers is not installed.
@@ -65,7 +63,7 @@ def digests(text: str) -> dict[str, str]:
 
 def _rank(path: Path) -> tuple[int, str, str]:
     name = path.parent.name
-    return (FIRST.index(name) if name in FIRST else len(FIRST), name, path.name)
+    return (FAMILIES.index(name) if name in FAMILIES else len(FAMILIES), name, path.name)
 
 
 def _digest(name: str, known: dict[str, Any], done: dict[str, str]) -> str:

@@ -175,7 +175,7 @@ def config_lines(recipe: Recipe) -> list[str]:
         return []
     arguments = ", ".join(f"{name}={value}" for name, value in recipe.config.items())
     lines = [f"config = {recipe.config_class.rpartition('.')[2]}({arguments})"]
-    return lines + [f"config.{name} = {value!r}" for name, value in recipe.switches.items()]
+    return lines + [f'config.{name} = "{value}"' for name, value in recipe.switches.items()]
 
 
 def render(recipe: Recipe, setting: Setting) -> str:
