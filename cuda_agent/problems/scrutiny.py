@@ -53,7 +53,7 @@ def ask(model: Callable[..., Any], inputs: list[Any]) -> Any:
 def scrutinise(subject: Subject) -> Facts:
     """The facts that the rules of stage `matter` read."""
     answer = sample(subject.answer)
-    facts: Facts = {"dead_inputs": _dead_inputs(subject, answer), **_dead_weights(subject, answer)}
+    facts: Facts = {"dead_inputs": dead_inputs(subject, answer), **_dead_weights(subject, answer)}
     facts |= _dead_operators(subject, answer)
     facts |= {"value_range": _value_range(subject), "train_differs": _train_differs(subject, answer)}
     return facts | {"float32_error": _float32_error(subject)}
@@ -70,7 +70,7 @@ def _attempt(work: Callable[[], Any]) -> Any:
 # --- inputs ---------------------------------------------------------------------------------------------------------------
 
 
-def _dead_inputs(subject: Subject, answer: Packed) -> list[str]:
+def dead_inputs(subject: Subject, answer: Packed) -> list[str]:
     """Inputs that can be exchanged without any change of the answer; a single tensor is the matter of rule `varies`."""
     places = list(_places(subject.first))
     if len(places) < 2:

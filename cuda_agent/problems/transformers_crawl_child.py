@@ -22,7 +22,10 @@ from typing import Any
 
 import torch
 
+from cuda_agent.judge.trees import tensors
+from cuda_agent.problems.live import sample
 from cuda_agent.problems.probe_child import Probe
+from cuda_agent.problems.scrutiny import dead_inputs
 from cuda_agent.problems.transformers_guess import CONFIG_FIELDS, STATE_NAMES, STATES, build_guesses, call_guesses
 from cuda_agent.problems.transformers_source import digests
 from cuda_agent.problems.transformers_text import SMALL, Argument, Draw, Recipe, Setting, config_lines, fill, render
@@ -122,17 +125,19 @@ class Crawler:
     def _facts(self, recipe: Recipe) -> dict[str, Any]:
         code = render(recipe, FIRST)
         facts = self.probe.examine({"code": code, "inputs": "get_inputs", "seed": 1})
-        if "failure" in facts:
-            raise RefusedError(f"{_clause(facts['failure'])} ({_at(FIRST)})")
-        loaded = self.probe.loaded
-        assert loaded is not None
-        if not _same_state(_state(loaded.model), _state(_build_text(code)[0])):
+        if fault := facts.get("failure") or facts.get("incomparable"):
+            raise RefusedError(f"{_clause(fault)} ({_at(FIRST)})")
+        subject = self.probe.subject
+        if subject is None:
+            return facts  # its answer is not finite, which the rules refuse
+        if not _same_state(_state(subject.model), _state(_build_text(code)[0])):
             raise RefusedError("it keeps state between calls")
         if any(not name.startswith("float") for name, _ in facts["outputs"]):
             raise RefusedError("its answer is no float tensor")
-        if any(_reshaped(answer, item) for answer in loaded.answers[0] for item in loaded.first):
+        if any(_reshaped(answer, item) for answer in tensors(subject.answer) for item in subject.first):
             raise RefusedError("its answer is an input in another shape")
-        return facts
+        with torch.no_grad():
+            return facts | {"dead_inputs": list(map(int, dead_inputs(subject, sample(subject.answer))))}
 
 
 def _check(recipe: Recipe, setting: Setting) -> None:

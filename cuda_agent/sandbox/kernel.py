@@ -141,7 +141,7 @@ def gather_memory(pid: int, addresses: "np.ndarray[Any, Any]", buffer: "Writable
     size, count = memoryview(raw).nbytes, len(addresses)
     each = size // max(1, count)
     first = ctypes.c_char.from_buffer(raw)
-    extents = np.empty((count, 2), np.uint64)  # an array of struct iovec
+    extents: Any = np.empty((count, 2), np.uint64)  # an array of struct iovec
     extents[:, 0], extents[:, 1] = addresses, each
     for start in range(0, count, _MOST_EXTENTS):
         some = min(_MOST_EXTENTS, count - start)
