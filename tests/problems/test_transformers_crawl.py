@@ -92,7 +92,7 @@ async def test_a_text_runs_in_a_child_that_knows_nothing_of_the_crawl(crawled: C
         facts = await child.call("examine", {"code": code, "inputs": "get_inputs", "seed": 99}, 60.0)
         await child.close()
     assert facts["outputs"] == [["float32", [4, 64, 128]]]
-    assert facts["deterministic"] and facts["finite"] and not facts["mutates_inputs"] and not facts["dead_inputs"]
+    assert facts["deterministic"] and facts["finite"] and not facts["mutates_inputs"]
 
 
 async def test_a_second_crawl_reads_the_cache_and_gives_other_scales_too(crawled: Crawled) -> None:
