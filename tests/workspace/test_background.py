@@ -32,6 +32,16 @@ async def stands_still(folder: Path) -> bool:
     return size(folder) == before
 
 
+async def goes_on(folder: Path) -> bool:
+    """Between two slices of the lease a job waits, on a busy host for long."""
+    before = size(folder)
+    for _ in range(100):
+        if size(folder) > before:
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
 async def test_jobs_stand_still_while_someone_measures_and_then_go_on(metered: MeteredShell, tmp_path: Path):
     await metered.start(COUNT)
     await asyncio.sleep(0.2)
@@ -41,7 +51,7 @@ async def test_jobs_stand_still_while_someone_measures_and_then_go_on(metered: M
             assert time.monotonic() - started < SLICE_SECONDS + 0.7
             assert size(tmp_path) > 0 and await stands_still(tmp_path)
         await asyncio.sleep(0.2)
-        assert not await stands_still(tmp_path)
+        assert await goes_on(tmp_path)
 
 
 async def test_what_a_command_leaves_behind_runs_only_beside_commands(metered: MeteredShell, tmp_path: Path):
@@ -56,7 +66,7 @@ async def test_a_job_goes_on_after_a_command_that_timed_out(metered: MeteredShel
     job = await metered.start(COUNT)
     result = await metered.run("sleep 60", 0.5)
     assert result.timed_out and "stopped after 0.5 s" in result.output
-    assert (await metered.look(job)).state == "running" and not await stands_still(tmp_path)
+    assert (await metered.look(job)).state == "running" and await goes_on(tmp_path)
     assert (await metered.kill(job)).state == "killed"
     assert (await metered.run("echo on")).output == "on\n"
 
