@@ -101,14 +101,21 @@ def _includes_torch(path: Path) -> bool:
 
 def _imports(objects: Sequence[str]) -> tuple[str, ...]:
     """The symbols that object files take from elsewhere, not from each other."""
-    return tuple(sorted(symbols(objects, "--undefined-only") - symbols(objects, "--defined-only", "--extern-only")))
+    listed = _nm(objects, "--extern-only")
+    undefined = {name for kind, name in listed if kind in "Uwv"}
+    return tuple(sorted(undefined - {name for kind, name in listed if kind not in "Uwv"}))
 
 
 def symbols(files: Sequence[str], *options: str) -> set[str]:
     """Names that nm lists for object files or libraries, without versions."""
+    return {name for _, name in _nm(files, *options)}
+
+
+def _nm(files: Sequence[str], *options: str) -> list[tuple[str, str]]:
+    """The letter of its kind and the name of each symbol."""
     listed = subprocess.run(["nm", *options, *files], capture_output=True, text=True, errors="replace").stdout
     rows = (line.split() for line in listed.splitlines() if not line.endswith(":"))
-    return {row[-1].partition("@")[0] for row in rows if len(row) > 1}
+    return [(row[-2], row[-1].partition("@")[0]) for row in rows if len(row) > 1]
 
 
 def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fast_math: bool) -> list[str]:
