@@ -128,6 +128,7 @@ def times_png(problems: Iterable[VettedProblem], dpi: int = 120) -> bytes:
     axes.set_xscale("log")
     axes.set_xlabel("eager time, milliseconds (logarithmic)")
     axes.set_ylabel("problems")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     title = f"Eager time of {len(times)} accepted problems, median {times[len(times) // 2]:.3g} ms"
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
