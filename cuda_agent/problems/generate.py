@@ -16,7 +16,7 @@ from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.problem import Problem, VettedProblem
-from cuda_agent.problems.rules import RULES, STAGES, Evidence, refuse
+from cuda_agent.problems.rules import unlike
 from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.split import can_split, split
 from cuda_agent.problems.vet import Vetter
@@ -24,7 +24,6 @@ from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
 
 Ahead = Callable[[int], Awaitable[None]]
-LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))
 PATIENCE = 20  # candidates per wanted problem, beyond a first hundred, before the settings count as impossible
 
 
@@ -168,29 +167,16 @@ class _Run:
         while not self.finished():
             position = len(self._counted)
             if position in self._waiting:
-                result = self._last_allows_split(self._unlike_others(self._waiting.pop(position)))
+                result = self._last_allows_split(unlike(self._waiting.pop(position), self._science, self.twins))
                 self._on_result(result)
             elif position in self._done:
-                result = self._last_allows_split(self._unlike_others(self._done[position].on_side(None)))
+                result = self._last_allows_split(unlike(self._done[position].on_side(None), self._science, self.twins))
             else:
                 return
             self._counted.append(result)
             self._accepted += result.accepted
             if result.accepted:
                 self.twins.add(result.code, result.facts, str(position))
-
-    def _unlike_others(self, result: VettedProblem) -> VettedProblem:
-        """Refuse what resembles an accepted problem of an earlier position, as if all of them had been known to vetting.
-
-        Vetting asks too, before the costly stages, but knows only those that were counted by then; so that the rule does
-        not depend on the number of workers, it goes before what those stages found.
-        """
-        if result.rule not in (None, *LATE_RULES):
-            return result
-        refusal = refuse("set", Evidence(result.problem, self._science, facts=result.facts, accepted=self.twins))
-        if refusal is None:
-            return result
-        return replace(result, rule=refusal.rule, reason=refusal.reason, compile_ms=None, split=None)
 
     def _last_allows_split(self, result: VettedProblem) -> VettedProblem:
         """Refuse a last problem with which no exact split exists (groups of equal operators stay together)."""

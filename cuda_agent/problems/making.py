@@ -21,6 +21,7 @@ from cuda_agent.problems.composers import candidates
 from cuda_agent.problems.generate import generate
 from cuda_agent.problems.llm import Endpoint
 from cuda_agent.problems.problem import VettedProblem
+from cuda_agent.problems.rules import unlike
 from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.sources import Item, Source, texts_digest
 from cuda_agent.problems.stored import stored_problems
@@ -161,15 +162,10 @@ async def vet_set(
 
     def keep(problem: VettedProblem) -> None:
         add_problem(store, dataset_id, problem)
-        done[problem.position] = problem
         on_result(problem)
 
     if left:
-        accepted = Twins()
-        for problem in done.values():
-            if problem.accepted:
-                accepted.add(problem.code, problem.facts, str(problem.facts.get("name", problem.position)))
-        await _vet(left, order, cache_dir, keep, accepted, shared)
+        await _vet(left, order, cache_dir, _InOrder(order.science, done, keep), shared)
     sides = {place: item.vetted.split or "train" for place, item in enumerate(source.items) if done[place].accepted}
     if "train" in sides.values():
         await asyncio.to_thread(close_dataset, store, dataset_id, sides, _counts(list(done.values())))
@@ -202,18 +198,44 @@ def versions() -> dict[str, str]:
     return found
 
 
-async def _vet(
-    work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, keep: OnResult, accepted: Twins, shared: Shared
-) -> None:
-    """Vet all, at most `workers` at once; `keep` sees results as they come, `accepted` are what none may resemble."""
-    queue = iter(work)
+class _InOrder:
+    """Takes results as they come and passes them on by position, so that of two twins always the earlier one stays."""
+
+    def __init__(self, science: DatasetScience, done: dict[int, VettedProblem], keep: OnResult) -> None:
+        """`done` holds an earlier run's results, and all of them in the end; what `keep` was given is stored."""
+        self._science, self._done, self._keep = science, done, keep
+        self._waiting: dict[int, VettedProblem] = {}
+        self._next = 0
+        self.accepted = Twins()
+        self._advance()
+
+    def add(self, result: VettedProblem) -> None:
+        """Take in a result; it counts once all earlier positions have."""
+        self._waiting[result.position] = result
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._next in self._waiting or self._next in self._done:
+            if self._next in self._waiting:
+                result = unlike(self._waiting.pop(self._next), self._science, self.accepted)
+                self._keep(result)
+                self._done[self._next] = result
+            else:
+                result = self._done[self._next]
+            if result.accepted:
+                self.accepted.add(result.code, result.facts, str(result.facts.get("name", result.position)))
+            self._next += 1
+
+
+async def _vet(work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, results: _InOrder, shared: Shared) -> None:
+    """Vet all, at most `workers` at once."""
+    queue, storing = iter(work), asyncio.Lock()
 
     async def work_off(vetter: Vetter) -> None:
         for place, item in queue:
-            result = await vetter.vet(place, item.problem, accepted)
-            if result.accepted:
-                accepted.add(result.code, result.facts, item.name)
-            await asyncio.to_thread(keep, replace(result, facts=dict(result.facts) | {"name": item.name}))
+            result = await vetter.vet(place, item.problem, results.accepted)
+            async with storing:
+                await asyncio.to_thread(results.add, replace(result, facts=dict(result.facts) | {"name": item.name}))
 
     async with Vetter(
         order.science,

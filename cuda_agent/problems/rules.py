@@ -5,12 +5,12 @@ first rule in `RULES` that objects, and rule and reason are stored with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.errors import ProblemError
-from cuda_agent.problems.problem import Problem, read_contract
+from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
 from cuda_agent.problems.similarity import Fingerprint, Twins, fingerprint, most_similar
 
 Stage = Literal["text", "run", "pace", "matter", "set", "time", "compile"]
@@ -68,6 +68,20 @@ def refuse(stage: Stage, evidence: Evidence) -> Refusal | None:
         if reason is not None:
             return Refusal(rule.name, reason)
     return None
+
+
+def unlike(result: VettedProblem, science: DatasetScience, accepted: Twins) -> VettedProblem:
+    """Refuse what resembles one of `accepted`, as if all of them had been known to vetting.
+
+    Vetting asks too, before the costly stages, but knows only those that were accepted by then; so that the rule depends on
+    the order of the set alone and not on the number of workers, it goes before what those stages found.
+    """
+    if result.rule is not None and result.rule not in LATE_RULES:
+        return result
+    refusal = refuse("set", Evidence(result.problem, science, facts=result.facts, accepted=accepted))
+    if refusal is None:
+        return result
+    return replace(result, rule=refusal.rule, reason=refusal.reason, compile_ms=None, split=None)
 
 
 def undecided_by_one_thread(evidence: Evidence) -> bool:
@@ -225,3 +239,4 @@ RULES: tuple[Rule, ...] = (
     Rule("runs_compiled", "compile", _failed),
     Rule("compiled_agrees", "compile", _compiled_agrees),
 )
+LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))

@@ -68,15 +68,17 @@ async def test_every_problem_of_a_checkout_is_vetted_and_named(store: Store, war
     (tmp_path / "KernelBench/level1/3_Zero.py").write_text(text("x = x * 0.0"))
     (tmp_path / "KernelBench/level1/4_Exit.py").write_text(text("raise ValueError('\\0\\ud800 and so on')"))
     (tmp_path / "KernelBench/level1/5_Crash.py").write_text(text("import os\nos._exit(0)"))
+    (tmp_path / "KernelBench/level1/20_Again.py").write_text((tmp_path / "KernelBench/level1/2_Scale.py").read_text())
     source = read_path(tmp_path, [1])
     run, seen = stage_run(store, "vetting"), list[VettedProblem]()
     results = await vet_set(store, run, source, ORDER, cache_dir=CACHE, on_result=seen.append, shared=Shared(warm))
     rows = {str(row.facts["name"]): row for row in stored_problems(store, results)}
-    assert list(rows) == [f"level1/{name}" for name in ("2_Scale", "3_Zero", "4_Exit", "5_Crash", "10_Softmax")]
+    assert list(rows) == [f"level1/{name}" for name in ("2_Scale", "3_Zero", "4_Exit", "5_Crash", "10_Softmax", "20_Again")]
+    assert rows["level1/20_Again"].rule == "near_duplicate" and "level1/2_Scale" in str(rows["level1/20_Again"].reason)
     assert rows["level1/2_Scale"].accepted and rows["level1/2_Scale"].split == "train"
     assert not any(rows[f"level1/{name}"].accepted for name in ("3_Zero", "4_Exit", "5_Crash"))
     assert rows["level1/4_Exit"].rule == "runs_eager" and "and so on" in str(rows["level1/4_Exit"].reason)
-    assert find_dataset(store, results).complete and len(seen) == 5
+    assert find_dataset(store, results).complete and [problem.position for problem in seen] == list(range(6))
     assert await vet_set(store, run, source, ORDER, cache_dir=CACHE, on_result=pytest.fail, shared=Shared(warm)) == results
     again = read_dataset(store, results)
     assert {item.name for item in again.items} <= {"level1/2_Scale", "level1/10_Softmax"} and again.license == "mit"
