@@ -120,6 +120,7 @@ def times_png(problems: Iterable[VettedProblem], dpi: int = 120) -> bytes:
         return b""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes a second to import
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 3.5), dpi=dpi, layout="constrained")
     FigureCanvasAgg(figure)
@@ -128,7 +129,7 @@ def times_png(problems: Iterable[VettedProblem], dpi: int = 120) -> bytes:
     axes.set_xscale("log")
     axes.set_xlabel("eager time, milliseconds (logarithmic)")
     axes.set_ylabel("problems")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     title = f"Eager time of {len(times)} accepted problems, median {times[len(times) // 2]:.3g} ms"
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
