@@ -101,10 +101,6 @@ async def make_set(
     dataset_id = await asyncio.to_thread(open_dataset, store, name, order.provenance() | made_by, stage_run_id)
     done = await asyncio.to_thread(stored_problems, store, dataset_id)
 
-    def keep(problem: VettedProblem) -> None:
-        add_problem(store, dataset_id, problem)
-        on_result(problem)
-
     async with AsyncExitStack() as opened:
         stream = await candidates(
             science,
@@ -120,7 +116,7 @@ async def make_set(
             science,
             order.execution,
             cache_dir=cache_dir,
-            on_result=keep,
+            on_result=_keeper(store, dataset_id, on_result),
             done=done,
             evaluation=order.evaluation,
             lease=shared.lease,
@@ -160,12 +156,8 @@ async def vet_set(
     done = {problem.position: problem for problem in await asyncio.to_thread(stored_problems, store, dataset_id)}
     left = [(place, item) for place, item in enumerate(source.items) if place not in done]
 
-    def keep(problem: VettedProblem) -> None:
-        add_problem(store, dataset_id, problem)
-        on_result(problem)
-
     if left:
-        await _vet(left, order, cache_dir, _InOrder(order.science, done, keep), shared)
+        await _vet(left, order, cache_dir, _InOrder(order.science, done, _keeper(store, dataset_id, on_result)), shared)
     sides = {place: item.vetted.split or "train" for place, item in enumerate(source.items) if done[place].accepted}
     if "train" in sides.values():
         await asyncio.to_thread(close_dataset, store, dataset_id, sides, _counts(list(done.values())))
@@ -196,6 +188,16 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # a checkout on the path without an install
             continue
     return found
+
+
+def _keeper(store: Store, dataset_id: UUID, on_result: OnResult) -> OnResult:
+    """Stores a result, then tells of it."""
+
+    def keep(problem: VettedProblem) -> None:
+        add_problem(store, dataset_id, problem)
+        on_result(problem)
+
+    return keep
 
 
 class _InOrder:

@@ -6,7 +6,7 @@ spelling `getInputs` is accepted too. Identity is the sha256 of the UTF-8 text.
 
 import ast
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -84,6 +84,33 @@ def text_sha256(code: str) -> str:
 def torch_source(operators: int) -> str:
     """The `data_source` of a problem stacked from that many torch operators."""
     return f"torch#{operators}"
+
+
+def module_text(
+    imports: Sequence[str], init: Sequence[str], parameters: Sequence[str], forward: Sequence[str], inputs: Sequence[str]
+) -> str:
+    """A problem text from its statements: those of `__init__` and `forward` unindented, `inputs` the expressions that draw."""
+    lines = [
+        *imports,
+        "",
+        "",
+        "class Model(nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        *(f"        {line}" for line in init),
+        "",
+        f"    def forward({', '.join(['self', *parameters])}):",
+        *(f"        {line}" for line in forward),
+        "",
+        "",
+        "def get_inputs():",
+        f"    return [{', '.join(inputs)}]",
+        "",
+        "",
+        "def get_init_inputs():",
+        "    return []",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def parse(code: str) -> ast.Module:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from cuda_agent.problems.problem import Problem, torch_source
+from cuda_agent.problems.problem import Problem, module_text, torch_source
 
 Source = Literal["torch", "transformers"]
 TRANSFORMERS = "transformers"
@@ -129,33 +129,11 @@ def render(calls: "list[Call] | tuple[Call, ...]", x: str) -> str:
         names = {"x": "x", "m": f"self.layer{number}"}
         names |= {f"y{place}": f"y{len(drawn) - 1 + place}" for place in range(len(call.extras))}
         drawn += call.extras
-        statements.append(f"        x = {call.expression.format(**names)}")
+        statements.append(f"x = {call.expression.format(**names)}")
         if call.module:
-            modules.append(f"        self.layer{number} = {call.module}")
-    parameters = ", ".join(["self", "x", *(f"y{number}" for number in range(len(drawn) - 1))])
-    lines = [
-        "import torch",
-        "import torch.nn as nn",
-        "",
-        "",
-        "class Model(nn.Module):",
-        "    def __init__(self):",
-        "        super().__init__()",
-        *modules,
-        "",
-        f"    def forward({parameters}):",
-        *statements,
-        "        return x",
-        "",
-        "",
-        "def get_inputs():",
-        f"    return [{', '.join(drawn)}]",
-        "",
-        "",
-        "def get_init_inputs():",
-        "    return []",
-    ]
-    return "\n".join(lines) + "\n"
+            modules.append(f"self.layer{number} = {call.module}")
+    parameters = ["x", *(f"y{number}" for number in range(len(drawn) - 1))]
+    return module_text(("import torch", "import torch.nn as nn"), modules, parameters, [*statements, "return x"], drawn)
 
 
 def _open_sizes(shape: tuple[int, ...]) -> dict[str, object]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cuda_agent.problems.problem import module_text
+
 Scale = Literal["small", "medium", "large"]
 Kind = Literal["norm", "mlp", "attention", "embedding", "layer", "other"]
 DrawKind = Literal[
@@ -188,27 +190,8 @@ def render(recipe: Recipe, setting: Setting) -> str:
         *(f'self.register_buffer("{draw.name}", {draw.text()}, persistent=False)' for draw in recipe.draws if draw.constant),
     ]
     answer = f"self.layer({', '.join(argument.text() for argument in recipe.call)}){recipe.select}"
-    lines = [
-        *_imports(recipe),
-        "",
-        "",
-        "class Model(nn.Module):",
-        "    def __init__(self):",
-        "        super().__init__()",
-        *(f"        {line}" for line in body),
-        "",
-        f"    def forward({', '.join(['self', *(draw.name for draw in inputs)])}):",
-        f"        return {answer}",
-        "",
-        "",
-        "def get_inputs():",
-        f"    return [{', '.join(draw.text() for draw in inputs)}]",
-        "",
-        "",
-        "def get_init_inputs():",
-        "    return []",
-    ]
-    return fill("\n".join(lines) + "\n", setting)
+    parameters, drawn = [draw.name for draw in inputs], [draw.text() for draw in inputs]
+    return fill(module_text(_imports(recipe), body, parameters, [f"return {answer}"], drawn), setting)
 
 
 def _imports(recipe: Recipe) -> list[str]:
