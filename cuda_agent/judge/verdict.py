@@ -174,7 +174,7 @@ def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
     if len(text) <= limit:
         return text
     half = (limit - 5) // 2
-    return f"{text[:half]}\n...\n{text[-half:]}"
+    return f"{text[:half]}\n...\n{text[len(text) - half :]}"
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

@@ -109,7 +109,7 @@ def _transcript(page: RolloutPage, chars: int, kept: int) -> list[str]:
         return [_turn_block(page, turn, chars) for turn in turns]
     half = kept // 2
     note = f"*{len(turns) - 2 * half} turns left out*"
-    return [*_blocks(page, turns[:half], chars), note, *_blocks(page, turns[-half:], chars)]
+    return [*_blocks(page, turns[:half], chars), note, *_blocks(page, turns[len(turns) - half :], chars)]
 
 
 def _blocks(page: RolloutPage, turns: Sequence[Turn], chars: int) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cuda_agent.workspace.tools.text import cut, expanded, numbered, part, printable, replaced
@@ -12,6 +12,7 @@ SHORT = st.text(alphabet="ab\n", max_size=12)
 
 
 @settings(deadline=None)
+@example("0" * 28, 1)
 @given(st.text(max_size=400), st.integers(1, 300))
 def test_a_cut_text_is_bounded_and_says_how_much_is_missing(text: str, limit: int):
     short = cut(text, limit)
