@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from cuda_agent.agent.alone import SECONDS, run_alone
 from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.pool import profile_text
@@ -22,11 +23,13 @@ from cuda_agent.judge.verdict import Submission, Verdict
 from cuda_agent.sandbox.jobs import JobReport
 from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.shell import Shell, ShellResult
+from cuda_agent.workspace.tools.text import cut
 
 REQUESTS = 200  # of one episode; more are refused
 SLICE_SECONDS = 1.0  # longest that background jobs keep someone waiting who wants to measure
 _REQUEST_BYTES = 65_536
 _LONGEST = 86_400.0
+_PRINTED = 16_000  # characters of a measuring script's output that go back
 
 
 class Judge(Protocol):
@@ -227,19 +230,34 @@ class JudgeSocket:
 
     async def _answer(self, request: Any) -> Mapping[str, Any]:
         command = request.get("command") if isinstance(request, dict) else None
-        if command not in ("verify", "profile"):
+        if command not in ("verify", "profile", "run"):
             return {"text": "[FAIL] unknown command", "passed": False}
         async with self._one, self.shell.paused() if self.shell else contextlib.nullcontext():
             self._count += 1
             if self._count > REQUESTS:
                 return {"text": f"[FAIL] an episode may ask the judge {REQUESTS} times; that was all", "passed": False}
             try:
+                if command == "run":
+                    return await self._run(request.get("script"))
                 verdict = await self._feedback(command)
             except CudaAgentError as error:
                 self.fault = error
                 return {"text": "[FAIL] the judge is out of order", "passed": False}
         text = verdict.feedback() if command == "verify" else profile_text(verdict)
         return {"text": text, "passed": verdict.status == "correct"}
+
+    async def _run(self, script: Any) -> Mapping[str, Any]:
+        """What the agent's own script prints, alone on the device; `script` is its path and its arguments."""
+        if not isinstance(script, list) or not script or not all(isinstance(word, str) for word in script):
+            return {"text": "[FAIL] name a script: python3 -m utils.run SCRIPT [ARGUMENT...]", "passed": False}
+        try:
+            found = await run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
+        except OSError as error:
+            return {"text": f"[FAIL] {error}"[:500], "passed": False}
+        if found.timed_out:
+            printed = found.output.rpartition("\n[stopped after")[0]
+            return {"text": f"{cut(printed, _PRINTED)}[FAIL] stopped after {SECONDS:g} s", "passed": False}
+        return {"text": cut(found.output, _PRINTED), "passed": found.exit_code == 0}
 
     async def _feedback(self, command: str) -> Verdict:
         submission = await asyncio.to_thread(Submission.from_folder, self._workspace)

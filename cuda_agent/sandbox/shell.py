@@ -72,15 +72,18 @@ class Shell:
         limits: Limits | None = None,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
+        devices: Sequence[Path] = (),
     ) -> None:
         """Prepare.
 
         `read_only` lists protected paths of the workspace. `sockets` maps a variable's name to a socket of the host, bound
-        into the sandbox and named there by that variable. `readable` folders of the host appear read-only at their path.
+        into the sandbox and named there by that variable. `readable` folders of the host appear read-only at their path, and
+        `devices` as device nodes.
         """
         self._workspace = workspace.resolve()
         self._read_only = [path if path.is_absolute() else self._workspace / path for path in read_only]
         self._sockets, self._environment, self._readable = dict(sockets or {}), dict(environment or {}), list(readable)
+        self._devices = list(devices)
         self._limits = limits or Limits(wall_seconds=60.0, memory_mb=4_000, processes=128, output_bytes=64_000, file_mb=512)
         self._process: asyncio.subprocess.Process | None = None
         self._status_transport: asyncio.ReadTransport | None = None
@@ -454,6 +457,8 @@ class Shell:
                 options += ["--perms", "0755", "--dir", str(parent)]
         for bind in binds:
             options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), str(bind.target)]
+        for device in self._devices:
+            options += ["--dev-bind", str(device), str(device)]
         return options
 
     def _variables(self) -> dict[str, str]:

@@ -134,6 +134,27 @@ async def test_waiting_for_the_judge_costs_a_command_nothing(pool: JudgePool, tm
     assert result.turns[5].text == "[PASS] verify success\n\n[stopped after 1 s; the shell was restarted]"
 
 
+async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(pool: JudgePool, tmp_path: Path):
+    script = "import os, sys, cpu_extension\nopen('left', 'w')\nprint(sys.argv[1:], os.path.exists('model.py'))\n"
+    calls = (
+        *SUBMIT,
+        write("bench.py", script),
+        bash("bash utils/compile.sh"),
+        bash("python3 -m utils.run bench.py 5; echo $?; ls"),
+        bash("python3 -m utils.run"),
+        write("slow.py", "import time\nprint(1, flush=True)\ntime.sleep(60)\n"),
+        bash("python3 -m utils.run slow.py; echo $?"),
+        bash("mkfifo pipe; python3 -m utils.run bench.py"),
+    )
+    result = await play(Script(assistant("", *calls)), pool, tmp_path)
+    printed = [turn.text for turn in result.turns if turn.role == "tool"]
+    assert printed[4].startswith("['5'] True\n\n0\n") and "left" not in printed[4]
+    assert printed[5].startswith("[FAIL] name a script")
+    assert printed[7].startswith("1\n[FAIL] stopped after 10 s\n1")
+    assert printed[8].startswith("[FAIL]") and "pipe" in printed[8]
+    assert result.outcome == "correct"
+
+
 # --- token engines -----------------------------------------------------------------------------------------------------
 
 

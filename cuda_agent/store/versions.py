@@ -4,6 +4,8 @@ import hashlib
 from pathlib import Path
 from uuid import UUID
 
+from sqlalchemy import select
+
 from cuda_agent.store.queries import get_critic, get_policy
 from cuda_agent.store.session import Store, home_folder
 from cuda_agent.store.tables import CriticVersion, PolicyVersion
@@ -36,6 +38,15 @@ def publish_policy(
         session.flush()
         version.complete = True
         return version.id
+
+
+def adopt_policy(store: Store, folder: Path) -> UUID:
+    """The stored version with exactly this Hugging Face folder's files, else a new one. Raises StoreError as `publish_policy`."""
+    blob = store.blobs.put_folder(folder)
+    same = (PolicyVersion.weights_sha256 == blob.sha256, PolicyVersion.complete)
+    with store.session() as session:
+        known = session.scalars(select(PolicyVersion.id).where(*same).limit(1)).first()
+    return known or publish_policy(store, folder, stage="base", stage_run_id=None, parent_id=None)
 
 
 def publish_critic(
