@@ -250,10 +250,7 @@ class JudgeSocket:
         """What the agent's own script prints, alone on the device; `script` is its path and its arguments."""
         if not isinstance(script, list) or not script or not all(isinstance(word, str) for word in script):
             return {"text": "[FAIL] name a script: python3 -m utils.run SCRIPT [ARGUMENT...]", "passed": False}
-        try:
-            found = await run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
-        except OSError as error:
-            return {"text": f"[FAIL] {error}"[:500], "passed": False}
+        found = await run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
         if found.timed_out:
             printed = found.output.rpartition("\n[stopped after")[0]
             return {"text": f"{cut(printed, _PRINTED)}[FAIL] stopped after {SECONDS:g} s", "passed": False}

@@ -144,14 +144,14 @@ async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(pool: Ju
         bash("python3 -m utils.run"),
         write("slow.py", "import time\nprint(1, flush=True)\ntime.sleep(60)\n"),
         bash("python3 -m utils.run slow.py; echo $?"),
-        bash("mkfifo pipe; python3 -m utils.run bench.py"),
+        bash("mkfifo pipe; ln -s /etc/shadow link; head -c 300000000 /dev/zero > big; python3 -m utils.run bench.py"),
     )
     result = await play(Script(assistant("", *calls)), pool, tmp_path)
     printed = [turn.text for turn in result.turns if turn.role == "tool"]
     assert printed[4].startswith("['5'] True\n\n0\n") and "left" not in printed[4]
     assert printed[5].startswith("[FAIL] name a script")
     assert printed[7].startswith("1\n[FAIL] stopped after 10 s\n1")
-    assert printed[8].startswith("[FAIL]") and "pipe" in printed[8]
+    assert "No space left" in printed[8] and "True" not in printed[8]
     assert result.outcome == "correct"
 
 
