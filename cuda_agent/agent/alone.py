@@ -43,9 +43,8 @@ async def run_alone(lease: Lease, manifest: Manifest, workspace: Path, command: 
             readable=[manifest.path.parent, workspace],
             devices=[bind.source for bind in gpu_binds()] if cuda else (),
         ) as shell:
-            copied = await shell.run(
-                f"mkdir /tmp/copy && cp -r {shlex.quote(str(workspace))}/. /tmp/copy && cd /tmp/copy", SECONDS
-            )
+            source = shlex.quote(f"{workspace}/.")
+            copied = await shell.run(f"mkdir /tmp/copy && cp -r {source} /tmp/copy && cd /tmp/copy", SECONDS)
             if copied.exit_code != 0:
                 return copied
             async with lease.exclusive():
