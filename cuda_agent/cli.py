@@ -291,7 +291,8 @@ def rollouts_run(
     from cuda_agent.store.session import cache_folder, open_store
 
     changes = {"engine": engine, "episodes": episodes, "seed": seed}
-    settings, judge, address = plan(load_campaign(file), changes, backend, endpoint, model)
+    campaign = load_campaign(file)
+    settings, judge, address = plan(campaign, changes, backend, endpoint, model)
     if checkpoint is not None:
         from cuda_agent.learning.named_checkpoint import named_checkpoint
 
@@ -303,7 +304,7 @@ def rollouts_run(
         store = open_store()
         dataset = cli.wanted_set(store, problems, file, backend, _tell)
         if checkpoint is not None:
-            policy = adopt_policy(store, folder)
+            policy = adopt_policy(store, folder, campaign.base_policy.execution.dtype)
         order = RolloutOrder.of(store, dataset, policy, settings, judge, address)
         found = asyncio.run(run_rollouts(store, order, cache_dir=cache_folder(), tell=_tell, refresh=refresh))
         print(json.dumps(found) if as_json else told(found))

@@ -62,4 +62,5 @@ async def adopt_checkpoint(stage_run_id: UUID, dataset_id: UUID, config: BasePol
         stage_run_id=stage_run_id,
         parent_id=None,
         dtype=config.execution.dtype,
+        follow_links=True,
     )

@@ -48,4 +48,6 @@ async def run_alone(lease: Lease, manifest: Manifest, workspace: Path, command: 
             if copied.exit_code != 0:
                 return copied
             async with lease.exclusive():
-                return await shell.run(shlex.join(["python3", *command]), SECONDS)
+                found = await shell.run(shlex.join(["python3", *command]), SECONDS)
+                await shell.close()  # whatever it left behind ends before others measure
+                return found

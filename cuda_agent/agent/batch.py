@@ -47,9 +47,12 @@ async def run_batch(
                 outcome = error
             await on_result(job, outcome)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(worker())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(worker())
+    except BaseExceptionGroup as several:  # those after the first are of episodes that it cancelled
+        raise several.exceptions[0] from None
 
 
 def require_complete(store: Store, batch_id: UUID) -> None:

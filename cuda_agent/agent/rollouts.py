@@ -5,7 +5,6 @@ an interrupted one goes on with what is missing.
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from cuda_agent.store.queries import (
     get_batch,
     latest_policy,
     load_arrays,
+    sampling_seconds,
 )
 from cuda_agent.store.session import Store
 from cuda_agent.store.stages import StageRequest, claim_stage
@@ -129,11 +129,11 @@ async def run_rollouts(
     with claim_stage(store, request, on_wait=tell) as claim:
         if claim.finished is None:
             batch_id = _open(store, order, claim.row_id)
-            seconds = await _play(store, order, batch_id, cache_dir, tell)
+            await _play(store, order, batch_id, cache_dir, tell)
             require_complete(store, batch_id)
-            claim.finish({"batch_id": batch_id, "sampling_seconds": seconds})
+            claim.finish({"batch_id": batch_id})
         assert claim.finished is not None
-        return summary(store, UUID(claim.finished["batch_id"]), claim.finished.get("sampling_seconds"))
+        return summary(store, UUID(claim.finished["batch_id"]))
 
 
 def _open(store: Store, order: RolloutOrder, stage_run_id: UUID) -> UUID:
@@ -150,14 +150,10 @@ def _open(store: Store, order: RolloutOrder, stage_run_id: UUID) -> UUID:
     )
 
 
-async def _play(store: Store, order: RolloutOrder, batch_id: UUID, cache_dir: Path, tell: Tell) -> float:
-    """Play what is missing; returns the seconds from the first episode's start to the last one's end."""
+async def _play(store: Store, order: RolloutOrder, batch_id: UUID, cache_dir: Path, tell: Tell) -> None:
     services = Services(store, cache_dir, order.endpoint)
     try:
-        player = await BatchPlayer.open(services, batch_id, order.judge)
-        started = time.monotonic()
-        await play_missing(player, order.config.execution, tell)
-        return time.monotonic() - started
+        await play_missing(await BatchPlayer.open(services, batch_id, order.judge), order.config.execution, tell)
     finally:
         await services.close()
 
@@ -206,15 +202,15 @@ def told(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def summary(store: Store, batch_id: UUID, seconds: float | None) -> dict[str, Any]:
+def summary(store: Store, batch_id: UUID) -> dict[str, Any]:
     """What came of a batch.
 
     Returns:
         `batch_id`, `episodes`, `outcomes` (count by outcome; `infra_error` for those without one), `rewards` (count by
-        reward), `seconds` of sampling, and `tokens_per_second`: sampled tokens over these, null for text engines and for a
-        batch whose seconds nobody took.
+        reward), `seconds` from the first episode's start to the last one's end (an interruption between included), and
+        `tokens_per_second`: sampled tokens over these, null for text engines.
     """
-    batch, rollouts = get_batch(store, batch_id), finished_rollouts(store, batch_id)
+    batch, rollouts, seconds = get_batch(store, batch_id), finished_rollouts(store, batch_id), sampling_seconds(store, batch_id)
     outcomes = Counter(rollout.outcome for rollout in rollouts)
     if len(rollouts) < batch.episodes:
         outcomes["infra_error"] = batch.episodes - len(rollouts)

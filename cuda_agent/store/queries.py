@@ -238,6 +238,15 @@ def finished_rollout(store: Store, batch_id: UUID, position: int) -> RolloutView
         return None if row is None else _rollout(row)
 
 
+def sampling_seconds(store: Store, batch_id: UUID) -> float | None:
+    """Seconds from the start of a batch's first finished episode to the end of its last one; None without any."""
+    begin = func.min(func.extract("epoch", Rollout.created_at) - Rollout.seconds)
+    query = select(func.max(func.extract("epoch", Rollout.created_at)) - begin)
+    with store.session() as session:
+        found = session.scalar(query.where(Rollout.batch_id == batch_id, Rollout.error.is_(None)))
+    return None if found is None else float(found)
+
+
 def failed_attempts(store: Store, batch_id: UUID) -> dict[int, int]:
     """Attempts that ended in an infrastructure error, by position."""
     query = select(Rollout.position, func.count()).where(Rollout.batch_id == batch_id, Rollout.error.is_not(None))

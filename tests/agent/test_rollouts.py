@@ -80,7 +80,7 @@ def test_a_model_behind_an_endpoint_plays_the_agent(
     found = sample(capsys, *relu, "--episodes", 1)
     assert found["outcomes"] == {"correct": 1} and found["tokens_per_second"] is None
     (rollout,) = finished_rollouts(store, UUID(found["batch_id"]))
-    assert rollout.turns == 4 and rollout.stop_reason == "max_turns"
+    assert rollout.turns == 6 and rollout.stop_reason == "max_turns"
     first = endpoint.requests[0]
     assert first["model"] == "m" and {"Bash", "Write"} <= {tool["function"]["name"] for tool in first["tools"]}
 

@@ -250,7 +250,6 @@ async def main() -> None:
     parser.add_argument("--context", type=int, default=8_192)
     parser.add_argument("--weights", type=Path, help="policy folder (default: an untrained small model)")
     parser.add_argument("--device", default="cpu", help="of the engine")
-    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="of the judge")
     parser.add_argument("--rows", default="tools,overhead,generation,batch,store")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -261,9 +260,8 @@ async def main() -> None:
             weights.mkdir()
             science = BasePolicyScience(context_tokens=arguments.context)
             await asyncio.to_thread(make_policy_folder, weights, science)
-        config = JudgeConfig(backend=arguments.backend)
         async with (
-            JudgePool(config, cache_dir=cache_folder()) as judge,
+            JudgePool(JudgeConfig(), cache_dir=cache_folder()) as judge,
             TransformersEngine(weights, device=arguments.device, lease_path=device_lease_path(cache_folder())) as engine,
         ):
             bench = Bench(arguments, engine, ChatRenderer(weights), judge)
