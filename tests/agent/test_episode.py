@@ -1,6 +1,7 @@
 """Whole episodes: a scripted engine on the real sandbox and the real judge."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,6 +154,17 @@ async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(pool: Ju
     assert printed[7].startswith("1\n[FAIL] stopped after 10 s\n1")
     assert "No space left" in printed[8] and "True" not in printed[8]
     assert result.outcome == "correct"
+
+
+async def test_requests_of_background_jobs_end_with_the_episode(pool: JudgePool, tmp_path: Path):
+    ask = "for i in 1 2 3; do python3 -m utils.run slow.py & done; wait"
+    background = ToolCall("Bash", {"command": ask, "run_in_background": True})
+    calls = (write("slow.py", "import time\ntime.sleep(60)\n"), background, bash("sleep 1"))
+    started = time.monotonic()
+    result = await play(Script(assistant("", *calls), assistant("Done.")), pool, tmp_path)
+    assert result.outcome == "no_submission" and time.monotonic() - started < 9
+    async with asyncio.timeout(1.0), pool.lease.exclusive():
+        pass
 
 
 # --- token engines -----------------------------------------------------------------------------------------------------
