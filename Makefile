@@ -8,10 +8,10 @@ FILE ?= infra/campaigns/quickstart.yaml
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check bench bench-timing dashboard clean
+.PHONY: help setup quickstart test check bench bench-timing bench-rollouts dashboard clean
 
 help: ## list the commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## prepare .venv with everything in it and compile the judge's glue, once
 	@$(BIN)/cuda-agent setup
@@ -43,6 +43,9 @@ bench: setup ## submissions judged an hour, by style (ARGS="--backend cuda" on a
 
 bench-timing: setup ## how exact the judge's times are (ARGS='--runs 20' for a quick look)
 	$(BIN)/python -m tests.bench.judge_timing $(ARGS)
+
+bench-rollouts: setup ## what rollouts cost beside generation and tools (ARGS='--episodes 64')
+	$(BIN)/python -m tests.bench.rollout_speed $(ARGS)
 
 dashboard: setup ## start the services and print the dashboard's address
 	$(BIN)/cuda-agent dashboard $(ARGS)

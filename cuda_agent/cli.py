@@ -17,7 +17,7 @@ from uuid import UUID
 
 import typer
 
-from cuda_agent.errors import ConfigError, CudaAgentError
+from cuda_agent.errors import CudaAgentError
 
 QUICKSTART = Path(__file__).resolve().parents[1] / "infra" / "campaigns" / "quickstart.yaml"
 
@@ -265,34 +265,49 @@ def _import_flows() -> None:
 
 @rollouts_app.command("run")
 def rollouts_run(
-    file: Annotated[Path, typer.Argument(help="Campaign file whose `rollouts` and `judge` are used.")] = QUICKSTART,
-    dataset: Annotated[UUID | None, typer.Option(help="Dataset id (default: the newest).")] = None,
+    file: Annotated[Path, typer.Argument(help="Campaign file whose `rollouts`, `judge` and `dataset` are used.")] = QUICKSTART,
+    problems: Annotated[
+        str | None, typer.Option(help="Parquet file, KernelBench checkout or dataset id (default: the file's own set).")
+    ] = None,
+    engine: Annotated[
+        Literal["transformers", "vllm", "openai", "teacher"] | None, typer.Option(help="Who answers (default: the file's).")
+    ] = None,
     policy: Annotated[UUID | None, typer.Option(help="Policy version id (default: the newest).")] = None,
-    engine: Annotated[str | None, typer.Option(help="transformers, vllm, openai or teacher.")] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in the batch.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Hugging Face folder or hub name, instead of a policy version.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="Address for engine openai (default: OPENAI_BASE_URL).")] = None,
+    model: Annotated[str | None, typer.Option(help="Model's name there (default: OPENAI_MODEL).")] = None,
+    backend: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Where submissions run (default: the file's).")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in the batch (default: the file's).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw of problems and of sampling.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     refresh: Annotated[bool, typer.Option(help="Sample again even if the same batch is stored.")] = False,
-    port: Port = None,
 ) -> None:
-    """Sample a batch of episodes and print its id."""
-    from cuda_agent.config import RolloutConfig, load_campaign
+    """Sample a batch of episodes without a campaign. Started again, it goes on with what is missing."""
+    import asyncio
+    import json
 
-    config = load_campaign(file)
-    changes = {name: value for name, value in (("engine", engine), ("episodes", episodes)) if value is not None}
-    science = config.rollouts.science.model_dump() | changes
-    settings = RolloutConfig.model_validate({"science": science, "execution": config.rollouts.execution})
-    with _services("postgres", "prefect", port=port, meanwhile=_import_flows):
-        from cuda_agent.store.queries import latest_dataset, latest_policy
-        from cuda_agent.store.session import open_store
-        from flows.rollouts import rollouts
+    from cuda_agent.agent.rollouts import RolloutOrder, plan, run_rollouts, told
+    from cuda_agent.config import load_campaign
+    from cuda_agent.store.session import cache_folder, open_store
+
+    changes = {"engine": engine, "episodes": episodes, "seed": seed}
+    campaign = load_campaign(file)
+    settings, judge, address = plan(campaign, changes, backend, endpoint, model)
+    if checkpoint is not None:
+        from cuda_agent.learning.named_checkpoint import named_checkpoint
+
+        folder = named_checkpoint(checkpoint)
+    with _services("postgres"):
+        from cuda_agent.problems import cli
+        from cuda_agent.store.versions import adopt_policy
 
         store = open_store()
-        dataset = dataset or latest_dataset(store)
-        if dataset is None:
-            raise ConfigError("the store holds no dataset; make one with: cuda-agent problems generate")
-        if settings.science.engine in ("transformers", "vllm"):
-            policy = policy or latest_policy(store)
-        outputs = _run_flow(rollouts(dataset, policy, settings, config.judge, refresh=refresh))
-        print(outputs["batch_id"])
+        dataset = cli.wanted_set(store, problems, file, backend, _tell)
+        if checkpoint is not None:
+            policy = adopt_policy(store, folder, campaign.base_policy.execution.dtype)
+        order = RolloutOrder.of(store, dataset, policy, settings, judge, address)
+        found = asyncio.run(run_rollouts(store, order, cache_dir=cache_folder(), tell=_tell, refresh=refresh))
+        print(json.dumps(found) if as_json else told(found))
 
 
 @rollouts_app.command("show")
@@ -348,8 +363,8 @@ def problems_generate(
     refresh: Refresh = False,
 ) -> None:
     """Compose problems, vet each by running it, store them, and print the dataset's id. Started again, it goes on."""
+    from cuda_agent.engines.openai import Endpoint
     from cuda_agent.problems import cli
-    from cuda_agent.problems.llm import Endpoint
     from cuda_agent.problems.sources import evaluation_texts
     from cuda_agent.store.session import open_store
 
@@ -383,7 +398,7 @@ def problems_vet(
     from cuda_agent.problems.sources import dataset_id, evaluation_texts, read_path
     from cuda_agent.store.session import open_store
 
-    changes = {"seed": seed, "eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
+    changes = cli.AT_THE_LIMITS | {"seed": seed, "eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
     found = None if dataset_id(source) else read_path(Path(source), level or ())
     texts = evaluation_texts(kernelbench, (), evaluation or ())
     order = cli.plan(None, changes, backend=backend, workers=workers, evaluation=texts)

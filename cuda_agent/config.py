@@ -83,6 +83,23 @@ class DatasetScience(Frozen):
     transformers_share: Share = Field(0.0118, description="share of problems that are a transformers module (paper: 1.18 %)")
     eager_ms_min: float = Field(1.0, ge=0.0, description="shortest eager time accepted, milliseconds")
     eager_ms_max: float = Field(100.0, gt=0.0, description="longest eager time accepted, milliseconds")
+    time_margin: float = Field(
+        1.25,
+        ge=1.0,
+        le=2.0,
+        description="how far inside the window of eager times a new problem must be, as a factor: a later run, on another day, "
+        "then finds it inside too; vetting a given set asks for the window itself",
+    )
+    effect_margin: float = Field(
+        2.5,
+        ge=1.0,
+        le=10.0,
+        description="the same for differences that depend on the draw: another input's effect, and torch.compile's",
+    )
+    one_sign: bool = Field(
+        False,
+        description="accept problems whose inputs are never negative though they could be; a fact of the problem then tells it",
+    )
     max_similarity: Share = Field(0.9, description="AST similarity to any evaluation problem above which one is refused")
     max_self_similarity: Share = Field(
         0.98,
@@ -95,12 +112,17 @@ class DatasetScience(Frozen):
     def _preset(cls, value: Any) -> Any:
         return MIXES.get(value, value) if isinstance(value, str) else value
 
+    @property
+    def window(self) -> tuple[float, float]:
+        """Shortest and longest eager time accepted with the margin, milliseconds."""
+        return self.eager_ms_min * self.time_margin, self.eager_ms_max / self.time_margin
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.held_out >= self.count:
             raise ValueError(f"held_out ({self.held_out}) must be smaller than count ({self.count})")
-        if self.eager_ms_min >= self.eager_ms_max:
-            raise ValueError("eager_ms_min must be smaller than eager_ms_max")
+        if self.eager_ms_min * self.time_margin**2 >= self.eager_ms_max:
+            raise ValueError("eager_ms_min, with time_margin at both ends, must be smaller than eager_ms_max")
         if not self.operator_mix or not set(self.operator_mix) <= {1, 2, 3, 4, 5} or sum(self.operator_mix.values()) <= 0:
             raise ValueError("operator_mix maps 1..5 operators to shares that do not sum to zero")
         return self

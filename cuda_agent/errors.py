@@ -54,3 +54,8 @@ class LearningError(CudaAgentError):
 
 class ServiceError(CudaAgentError):
     """An embedded or remote service (Postgres, Prefect server, worker) did not start or answer."""
+
+
+def transient(error: object) -> bool:
+    """Whether this is a fault of the infrastructure, which another attempt may not meet; a person's mistake is none."""
+    return isinstance(error, CudaAgentError) and not isinstance(error, ConfigError | ProblemError)

@@ -6,7 +6,7 @@ from uuid import UUID
 from prefect import flow
 
 from cuda_agent.config import DatasetConfig, JudgeConfig
-from cuda_agent.problems.llm import Endpoint
+from cuda_agent.engines.openai import Endpoint
 from cuda_agent.problems.making import VERSION, Order
 from cuda_agent.problems.sources import evaluation_texts
 from flows.naming import run_name
@@ -36,7 +36,7 @@ async def dataset(
     """
     texts = evaluation_texts(kernelbench, (), evaluation)
     endpoint = Endpoint.of() if config.science.composer == "llm" else None
-    order = Order(config.science, config.execution, judge, tuple(texts), endpoint)
+    order = Order(config.science, config.execution, judge, texts, endpoint)
     async with services(), stage("dataset", VERSION, config, order.inputs(), judge, campaign_id, refresh=refresh) as run:
         if not run.finished:
             run.finish({"dataset_id": await generate_problems(run.id, order)})

@@ -5,13 +5,12 @@ from uuid import UUID
 
 from prefect import flow
 
+from cuda_agent.agent.rollouts import VERSION, rollout_inputs
 from cuda_agent.config import JudgeConfig, RolloutConfig, RolloutExecution
 from flows.naming import run_name
 from tasks.rollouts import deploy_shard, open_batch, require_complete, run_shard, shard_ranges
 from tasks.services import services
 from tasks.stages import Outputs, stage
-
-VERSION = 1
 
 
 @flow(name="rollouts", flow_run_name=run_name("rollouts"), persist_result=True)
@@ -33,7 +32,7 @@ async def rollouts(
         campaign_id: the campaign this run belongs to, if any.
         refresh: sample a new generation even if the same batch exists.
     """
-    inputs = {"dataset_id": dataset_id, "policy_version_id": policy_version_id}
+    inputs = rollout_inputs(dataset_id, policy_version_id, config.science)
     async with services(), stage("rollouts", VERSION, config, inputs, judge, campaign_id, refresh=refresh) as run:
         if not run.finished:
             batch_id = await open_batch(run.id, 0, dataset_id, policy_version_id, config.science, "train")

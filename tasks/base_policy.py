@@ -11,7 +11,7 @@ from cuda_agent.learning.base_model import make_policy_folder, write_pretraining
 from cuda_agent.learning.job import PretrainJob
 from cuda_agent.learning.named_checkpoint import named_checkpoint
 from cuda_agent.store.queries import dataset_problems
-from tasks.policies import publish_policy
+from cuda_agent.store.versions import publish_policy
 from tasks.retrying import worth_retrying
 from tasks.services import current
 from tasks.training import record_update, run_logged, scratch
@@ -62,4 +62,5 @@ async def adopt_checkpoint(stage_run_id: UUID, dataset_id: UUID, config: BasePol
         stage_run_id=stage_run_id,
         parent_id=None,
         dtype=config.execution.dtype,
+        follow_links=True,
     )

@@ -5,9 +5,9 @@ from typing import Any
 from prefect import State
 from prefect.client.schemas.objects import TaskRun
 
-from cuda_agent.errors import ConfigError, CudaAgentError, ProblemError
+from cuda_agent.errors import transient
 
 
 def worth_retrying(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
-    """True where the task raised one of this project's errors that another attempt may not meet."""
-    return isinstance(state.data, CudaAgentError) and not isinstance(state.data, ConfigError | ProblemError)
+    """True where the task raised an error that another attempt may not meet."""
+    return transient(state.data)

@@ -15,16 +15,15 @@ from prefect.deployments.flow_runs import arun_deployment
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
+from cuda_agent.agent.batch import require_complete as _require_complete
+from cuda_agent.agent.player import BatchPlayer
 from cuda_agent.config import EvaluationScience, JudgeConfig, RolloutExecution, RolloutScience
-from cuda_agent.errors import EngineError
 from cuda_agent.store import trajectories
 from cuda_agent.store.queries import RolloutView, dataset_problems, finished_positions, finished_rollout, get_batch
 from tasks.artifacts import publish_rollout
-from tasks.episodes import EpisodeSource
+from tasks.episodes import origin, player_of, registered
 from tasks.retrying import worth_retrying
 from tasks.services import current
-
-_MIN_COMPLETE = 0.9  # share of a batch without infrastructure errors below which it is not used
 
 
 async def open_batch(
@@ -70,18 +69,8 @@ async def shard_ranges(batch_id: UUID, execution: RolloutExecution) -> list[rang
 
 
 async def require_complete(batch_id: UUID) -> None:
-    """Check that a batch can be used.
-
-    Raises:
-        EngineError: too many episodes ended in infrastructure errors; what is finished is kept.
-    """
-    batch = await asyncio.to_thread(get_batch, current().store, batch_id)
-    finished = await asyncio.to_thread(finished_positions, current().store, batch_id)
-    if len(finished) < _MIN_COMPLETE * batch.episodes:
-        raise EngineError(
-            f"only {len(finished)} of {batch.episodes} episodes of batch {batch_id} ran without an infrastructure error; "
-            "look at the failed task runs and retry the stage, which keeps the finished ones"
-        )
+    """Check that a batch can be used. Raises EngineError as `agent.batch.require_complete` does."""
+    await asyncio.to_thread(_require_complete, current().store, batch_id)
 
 
 async def deploy_shard(batch_id: UUID, shard: range, judge: JudgeConfig, execution: RolloutExecution) -> None:
@@ -101,15 +90,15 @@ async def deploy_shard(batch_id: UUID, shard: range, judge: JudgeConfig, executi
 async def run_shard(batch_id: UUID, positions: Iterable[int], judge: JudgeConfig, execution: RolloutExecution) -> dict[str, int]:
     """Run some episodes of a batch, many at once. Returns counts by outcome, `infra_error` for those without one."""
     places = list(positions)
-    source = await EpisodeSource.open(batch_id, judge)
+    player = await BatchPlayer.open(current(), batch_id, judge)
     gate = asyncio.Semaphore(execution.concurrency)
     attempt = rollout.with_options(retries=execution.attempts - 1)
 
     async def one(position: int) -> None:
         async with gate:
-            await attempt(batch_id, position, source.label(position), return_state=True)  # type: ignore[misc]
+            await attempt(batch_id, position, player.label(position), return_state=True)  # type: ignore[misc]
 
-    with source.registered():
+    with registered(player):
         await asyncio.gather(*(one(position) for position in places))
     finished = await asyncio.to_thread(finished_positions, current().store, batch_id)
     outcomes = Counter(finished[place].outcome if place in finished else "infra_error" for place in places)
@@ -127,7 +116,7 @@ async def rollout(batch_id: UUID, position: int, label: str) -> State[UUID]:
     store = current().store
     finished = await asyncio.to_thread(finished_rollout, store, batch_id, position)
     if finished is None:
-        rollout_id = await EpisodeSource.of(batch_id).play(position)
+        rollout_id = await player_of(batch_id).play(position, origin())
         await publish_rollout(store, rollout_id)
         finished = await asyncio.to_thread(finished_rollout, store, batch_id, position)
         assert finished is not None

@@ -40,7 +40,7 @@ from cuda_agent.store.queries import (
 )
 from cuda_agent.store.session import Store, home_folder
 from cuda_agent.store.tables import TrainerState, Turn, Update
-from tasks.policies import critic_folder, policy_folder, publish_critic, publish_policy
+from cuda_agent.store.versions import critic_folder, policy_folder, publish_critic, publish_policy
 from tasks.retrying import worth_retrying
 from tasks.services import current
 from tasks.stages import StageRun

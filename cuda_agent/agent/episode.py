@@ -94,7 +94,8 @@ async def run_episode(
         play = _Play(talk, stage, config, single_turn)
         play.turns += [TurnRecord("system", prompt.system), TurnRecord("user", prompt.user)]
         stop_reason = await play.run()
-        await stage.shell.close()  # nothing of the agent's runs any more when its work is judged
+        await stage.shell.close()  # nothing of the agent's runs or asks any more when its work is judged
+        await stage.socket.close()
         best = await _judge_best(stage, judge, problem_code)
     return EpisodeResult(
         outcome=best.verdict.status if best.verdict else "no_submission",

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from cuda_agent.agent.alone import SECONDS, run_alone
 from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.pool import profile_text
@@ -22,11 +23,13 @@ from cuda_agent.judge.verdict import Submission, Verdict
 from cuda_agent.sandbox.jobs import JobReport
 from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.shell import Shell, ShellResult
+from cuda_agent.workspace.tools.text import cut
 
 REQUESTS = 200  # of one episode; more are refused
 SLICE_SECONDS = 1.0  # longest that background jobs keep someone waiting who wants to measure
 _REQUEST_BYTES = 65_536
 _LONGEST = 86_400.0
+_PRINTED = 16_000  # characters of a measuring script's output that go back
 
 
 class Judge(Protocol):
@@ -67,7 +70,10 @@ class MeteredShell:
         self._lease = lease
         self._held: AsyncExitStack | None = None
         self._running = False
-        self._pauses = 0
+        self._pauses = 0  # requests under way, for which the lease was let go
+        self._uncharged = 0  # of these, with the wait for the lease afterwards
+        self._unpaused = asyncio.Event()
+        self._unpaused.set()
         self._changed = asyncio.Event()
         self._slices: asyncio.Task[None] | None = None
 
@@ -132,7 +138,7 @@ class MeteredShell:
         used = 0.0
         while not task.done():
             self._changed.clear()
-            paused, since = self._pauses > 0, time.monotonic()
+            paused, since = self._uncharged > 0, time.monotonic()
             change = asyncio.create_task(self._changed.wait())
             try:
                 await asyncio.wait({task, change}, timeout=None if paused else limit - used, return_when=asyncio.FIRST_COMPLETED)
@@ -145,17 +151,30 @@ class MeteredShell:
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Stop the clock and let go of the lease: the command waits for the judge."""
-        self._pauses += 1
+        """Stop the clock, let go of the lease and hold everything still: the command waits for the judge."""
+        self._uncharged += 1
         self._changed.set()
-        await self._release()
         try:
-            yield
+            async with self._pause():
+                yield
             if self._running:
                 await self._hold()
         finally:
-            self._pauses -= 1
+            self._uncharged -= 1
             self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def _pause(self) -> AsyncIterator[None]:
+        """Nothing takes the lease for this shell meanwhile, a new command neither."""
+        self._pauses += 1
+        self._unpaused.clear()
+        try:
+            await self._release()
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._unpaused.set()
 
     async def _slice(self) -> None:
         """Hold the lease for background jobs, a slice at a time: between two of them others get their turn."""
@@ -167,15 +186,17 @@ class MeteredShell:
             await self._shell.settle()
 
     async def _hold(self, *, command: bool = True) -> None:
-        """Take the lease for a command or for jobs, unless it is no longer wanted when it is there."""
-        if self._lease is None or self._held is not None:
-            return
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._lease.shared())
-            wanted = self._running if command else self._shell.working and self._pauses == 0
-            if self._held is None and wanted:
-                self._held = stack.pop_all()
-                self._shell.thaw()
+        """Take the lease for a command or for jobs, unless it is no longer wanted when it is there; waits out every pause."""
+        while self._lease is not None and self._held is None:
+            await self._unpaused.wait()
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self._lease.shared())
+                if self._pauses:
+                    continue
+                if self._held is None and (self._running if command else self._shell.working):
+                    self._held = stack.pop_all()
+                    self._shell.thaw()
+                return
 
     async def _release_unless_working(self) -> None:
         if not self._shell.working:
@@ -204,6 +225,7 @@ class JudgeSocket:
         self.last_verdict: Verdict | None = None  # of the newest request; reset by whoever reads it
         self._judge, self._problem, self._workspace = judge, problem_code, workspace
         self._server: asyncio.Server | None = None
+        self._requests: set[asyncio.Task[None]] = set()
         self._one = asyncio.Lock()
         self._count = 0
 
@@ -214,32 +236,62 @@ class JudgeSocket:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop listening."""
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop listening, and end the requests under way."""
         if self._server is not None:
             self._server.close()
+        for request in self._requests:
+            request.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = asyncio.current_task()
+        assert request is not None
+        self._requests.add(request)
+        try:
+            await self._serve(reader, writer)
+        except asyncio.CancelledError:  # by `close`: whoever asked is gone
+            pass
+        finally:
+            self._requests.discard(request)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
             request = json.loads(await asyncio.wait_for(reader.readline(), 10.0))
             writer.write(json.dumps(await self._answer(request)).encode())
             await writer.drain()
-        writer.close()
 
     async def _answer(self, request: Any) -> Mapping[str, Any]:
         command = request.get("command") if isinstance(request, dict) else None
-        if command not in ("verify", "profile"):
+        if command not in ("verify", "profile", "run"):
             return {"text": "[FAIL] unknown command", "passed": False}
         async with self._one, self.shell.paused() if self.shell else contextlib.nullcontext():
             self._count += 1
             if self._count > REQUESTS:
                 return {"text": f"[FAIL] an episode may ask the judge {REQUESTS} times; that was all", "passed": False}
             try:
+                if command == "run":
+                    return await self._run(request.get("script"))
                 verdict = await self._feedback(command)
             except CudaAgentError as error:
                 self.fault = error
                 return {"text": "[FAIL] the judge is out of order", "passed": False}
         text = verdict.feedback() if command == "verify" else profile_text(verdict)
         return {"text": text, "passed": verdict.status == "correct"}
+
+    async def _run(self, script: Any) -> Mapping[str, Any]:
+        """What the agent's own script prints, alone on the device; `script` is its path and its arguments."""
+        if not isinstance(script, list) or not script or not all(isinstance(word, str) for word in script):
+            return {"text": "[FAIL] name a script: python3 -m utils.run SCRIPT [ARGUMENT...]", "passed": False}
+        found = await run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
+        if found.timed_out:
+            printed = cut(found.output.rpartition("\n[stopped after")[0].rstrip("\n"), _PRINTED)
+            return {"text": f"{printed}\n[FAIL] stopped after {SECONDS:g} s", "passed": False}
+        return {"text": cut(found.output, _PRINTED), "passed": found.exit_code == 0}
 
     async def _feedback(self, command: str) -> Verdict:
         submission = await asyncio.to_thread(Submission.from_folder, self._workspace)

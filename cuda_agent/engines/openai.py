@@ -6,16 +6,54 @@ engine's tokens are not known, so its episodes train nothing but RFT, and only w
 
 import asyncio
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import httpx
 
 from cuda_agent.config import SamplingConfig
 from cuda_agent.engines.messages import Message, ToolCall, ToolSpec
-from cuda_agent.errors import EngineError
+from cuda_agent.errors import ConfigError, EngineError
 
+MOST_TOKENS = 8_192  # of one answer, unless told otherwise
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an OpenAI-compatible model answers; the key is a secret and never stored."""
+
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, base_url: str | None = None, model: str | None = None, environment: Mapping[str, str] | None = None) -> Self:
+        """What is given, else OPENAI_BASE_URL and OPENAI_MODEL; the key is OPENAI_API_KEY.
+
+        Raises:
+            ConfigError: address or model is named nowhere.
+        """
+        known = os.environ if environment is None else environment
+        url, name = base_url or known.get("OPENAI_BASE_URL"), model or known.get("OPENAI_MODEL")
+        if not url or not name:
+            raise ConfigError(
+                "a model behind an endpoint needs address and name: set OPENAI_BASE_URL (such as http://127.0.0.1:8000/v1) and "
+                "OPENAI_MODEL, or name them with --endpoint and --model"
+            )
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"the endpoint {url!r} is no http address; use one such as http://127.0.0.1:8000/v1")
+        return cls(url, name, known.get("OPENAI_API_KEY", ""))
+
+    def engine(self, sampling: SamplingConfig | None = None, max_tokens: int = MOST_TOKENS) -> "OpenAIEngine":
+        """A client of it."""
+        return OpenAIEngine(self.base_url, self.model, api_key=self.api_key, sampling=sampling, max_tokens=max_tokens)
+
+    def provenance(self) -> dict[str, str]:
+        """What may be stored of it."""
+        return {"endpoint": self.base_url, "model": self.model}
 
 
 class OpenAIEngine:
@@ -28,7 +66,7 @@ class OpenAIEngine:
         *,
         api_key: str = "",
         sampling: SamplingConfig | None = None,
-        max_tokens: int = 8_192,
+        max_tokens: int = MOST_TOKENS,
         timeout_seconds: float = 600.0,
         attempts: int = 5,
         pause_seconds: float = 1.0,

@@ -30,11 +30,11 @@ from cuda_agent.config import (
     first_fault,
     load_campaign,
 )
+from cuda_agent.engines.openai import Endpoint
 from cuda_agent.errors import ConfigError
 from cuda_agent.judge.machine import device_model
 from cuda_agent.problems.card import write_card
 from cuda_agent.problems.exchange import export_parquet
-from cuda_agent.problems.llm import Endpoint
 from cuda_agent.problems.making import VERSION, Order, make_set, store_set, vet_set
 from cuda_agent.problems.problem import VettedProblem
 from cuda_agent.problems.sources import Source, dataset_id, read_dataset, read_path
@@ -45,6 +45,7 @@ from cuda_agent.store.session import Store
 from cuda_agent.store.stages import StageRequest, claim_stage
 
 WINDOWS: dict[Backend, tuple[float, float]] = {"cpu": (0.05, 5.0), "cuda": (1.0, 100.0)}  # milliseconds, unless set
+AT_THE_LIMITS = {"time_margin": 1.0, "effect_margin": 1.0, "one_sign": True}  # settings for vetting a set that is given
 ROWS_SHOWN = 40
 
 Tell = Callable[[str], None]
@@ -56,7 +57,7 @@ def plan(
     *,
     backend: Backend | None = None,
     workers: int | None = None,
-    evaluation: Sequence[str] = (),
+    evaluation: Mapping[str, str] | None = None,
     endpoint: Endpoint | None = None,
 ) -> Order:
     """The order that a campaign file and changes to its `dataset.science` make; None in `changes` changes nothing.
@@ -79,7 +80,7 @@ def plan(
             DatasetScience.model_validate(science),
             DatasetExecution.model_validate(execution),
             JudgeConfig.model_validate(judge.model_dump()),
-            tuple(evaluation),
+            evaluation or {},
             endpoint,
         )
     except ValidationError as error:
@@ -126,7 +127,7 @@ def vet(store: Store, source: Source, order: Order, tell: Tell, *, as_json: bool
         SandboxError: this host cannot run problems.
     """
     inputs = order.inputs() | {"problems": source.digest}
-    rules = order.science.model_dump(include={"eager_ms_min", "eager_ms_max", "max_similarity", "seed"})
+    rules = order.science.model_dump(include={"eager_ms_min", "eager_ms_max", "max_similarity", "seed", *AT_THE_LIMITS})
     progress = _Progress(len(source.items), tell)
     request = _request("vetting", order, inputs, {"rules": rules, "judge": order.judge}, refresh)
     with claim_stage(store, request, on_wait=tell) as claim:
@@ -156,6 +157,29 @@ def import_set(store: Store, source: Source, *, held_out: int = 0, seed: int = 0
         sides = own
     told = {"seed": seed} | ({"license": license} if license else {})
     return store_set(store, source, sides, told)
+
+
+def wanted_set(store: Store, named: str | None, file: Path, backend: Backend | None, tell: Tell) -> UUID:
+    """The dataset that a person names (see `read_source`), or the one that a campaign file describes, made if absent.
+
+    Raises:
+        CudaAgentError: what is named cannot be read, or the set cannot be made.
+    """
+    wanted = dataset_id(named) if named else None
+    if wanted is not None:
+        return find_dataset(store, wanted).id
+    if named is not None:
+        return stored_set(store, read_path(Path(named)))
+    return generate(store, plan(file, {}, backend=backend), None, tell)
+
+
+def stored_set(store: Store, source: Source) -> UUID:
+    """The dataset that a source's problems are stored as; imported on first use. Raises ProblemError as `import_set` does."""
+    with claim_stage(store, StageRequest("import", VERSION, {"problems": source.digest}, {})) as claim:
+        if claim.finished is None:
+            claim.finish({"dataset_id": import_set(store, source)})
+        assert claim.finished is not None
+        return UUID(claim.finished["dataset_id"])
 
 
 def export(store: Store, wanted: UUID | None, out: Path, tell: Tell) -> int:
@@ -282,6 +306,9 @@ def _print_vetting(problems: Sequence[VettedProblem], results: UUID, as_json: bo
     accepted = rules.pop("accepted", 0)
     refused = ", ".join(f"{rule} {count}" for rule, count in rules.most_common()) or "none"
     print(f"accepted {accepted} of {len(problems)} ({accepted / len(problems):.1%}); refused by rule: {refused}")
+    one_sided = sum(problem.accepted and problem.facts.get("value_range") == "degenerate" for problem in problems)
+    if one_sided:
+        print(f"{one_sided} of the accepted draw no negative input, though they could: the judge also asks with negative ones")
     print(f"dataset {results}")
 
 

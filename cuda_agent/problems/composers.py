@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cuda_agent.config import Backend, DatasetScience
+from cuda_agent.engines.openai import Endpoint
 from cuda_agent.errors import ConfigError, ProblemError
 from cuda_agent.problems.catalogue import OPERATORS
 from cuda_agent.problems.compose import compose
-from cuda_agent.problems.llm import Endpoint, LlmComposer
+from cuda_agent.problems.llm import LlmComposer
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.seeds import CrawlReport
 

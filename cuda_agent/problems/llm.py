@@ -7,12 +7,10 @@ Answers are taken in the order of the questions, so that an endpoint that answer
 """
 
 import asyncio
-import os
 import random
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 from typing import Self
@@ -20,8 +18,7 @@ from typing import Self
 from cuda_agent.config import DatasetScience
 from cuda_agent.engines.base import TextEngine
 from cuda_agent.engines.messages import Message
-from cuda_agent.engines.openai import OpenAIEngine
-from cuda_agent.errors import ConfigError, ProblemError
+from cuda_agent.errors import ProblemError
 from cuda_agent.problems.operators import imported, operators_of
 from cuda_agent.problems.problem import Problem, read_contract, torch_source
 
@@ -35,41 +32,6 @@ VIEWS = frozenset({
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "contiguous", "expand", "movedim",
 })  # fmt: skip
 _BLOCK = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^[ ]{0,3}\1[`~]*[ \t]*$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where an OpenAI-compatible model answers; the key is a secret and never stored."""
-
-    base_url: str
-    model: str
-    api_key: str = field(default="", repr=False)
-
-    @classmethod
-    def of(cls, base_url: str | None = None, model: str | None = None, environment: Mapping[str, str] | None = None) -> Self:
-        """What is given, else OPENAI_BASE_URL and OPENAI_MODEL; the key is OPENAI_API_KEY.
-
-        Raises:
-            ConfigError: address or model is named nowhere.
-        """
-        known = os.environ if environment is None else environment
-        url, name = base_url or known.get("OPENAI_BASE_URL"), model or known.get("OPENAI_MODEL")
-        if not url or not name:
-            raise ConfigError(
-                "composer llm needs a model's address and name: set OPENAI_BASE_URL (such as http://127.0.0.1:8000/v1) and "
-                "OPENAI_MODEL, or name them with --endpoint and --model"
-            )
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"the endpoint {url!r} is no http address; use one such as http://127.0.0.1:8000/v1")
-        return cls(url, name, known.get("OPENAI_API_KEY", ""))
-
-    def engine(self) -> OpenAIEngine:
-        """A client of it."""
-        return OpenAIEngine(self.base_url, self.model, api_key=self.api_key)
-
-    def provenance(self) -> dict[str, str]:
-        """What may be stored of it."""
-        return {"endpoint": self.base_url, "model": self.model}
 
 
 class Malformed(ProblemError):

@@ -9,20 +9,19 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
+from cuda_agent.engines.openai import Endpoint
 from cuda_agent.judge.machine import device_model
 from cuda_agent.problems.composers import candidates
 from cuda_agent.problems.generate import generate
-from cuda_agent.problems.llm import Endpoint
+from cuda_agent.problems.ordered import Ordered
 from cuda_agent.problems.problem import VettedProblem
-from cuda_agent.problems.rules import unlike
-from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.sources import Item, Source, texts_digest
 from cuda_agent.problems.stored import stored_problems
 from cuda_agent.problems.vet import Vetter
@@ -31,7 +30,7 @@ from cuda_agent.sandbox.lease import Lease
 from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
 from cuda_agent.store.session import Store
 
-VERSION = 2  # of the stages `dataset` and `vetting`
+VERSION = 3  # of the stages `dataset` and `vetting`
 LICENSE = "apache-2.0"  # of what is composed here
 PACKAGES = ("cuda-agent", "torch", "transformers")
 
@@ -45,12 +44,12 @@ class Order:
     science: DatasetScience
     execution: DatasetExecution
     judge: JudgeConfig
-    evaluation: tuple[str, ...] = ()
+    evaluation: Mapping[str, str] = field(default_factory=dict)  # name -> text
     endpoint: Endpoint | None = None
 
     def inputs(self) -> dict[str, str]:
         """What the result depends on beside the settings, for the stage's key."""
-        inputs = {"evaluation": texts_digest(self.evaluation)} if self.evaluation else {}
+        inputs = {"evaluation": self._evaluation_digest()} if self.evaluation else {}
         return inputs | (self.endpoint.provenance() if self.endpoint else {})
 
     def provenance(self) -> dict[str, Any]:
@@ -63,8 +62,11 @@ class Order:
             "device": device_model(self.judge.backend),
             "threads": self.judge.threads,
             "versions": versions(),
-            "evaluation": {"problems": len(self.evaluation), "sha256": texts_digest(self.evaluation)},
+            "evaluation": {"problems": len(self.evaluation), "sha256": self._evaluation_digest()},
         }
+
+    def _evaluation_digest(self) -> str:
+        return texts_digest(list(self.evaluation.values()))
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,12 @@ async def vet_set(
     done = {problem.position: problem for problem in await asyncio.to_thread(stored_problems, store, dataset_id)}
     left = [(place, item) for place, item in enumerate(source.items) if place not in done]
 
+    results = Ordered(order.science, done, _keeper(store, dataset_id, on_result))
     if left:
-        await _vet(left, order, cache_dir, _InOrder(order.science, done, _keeper(store, dataset_id, on_result)), shared)
-    sides = {place: item.vetted.split or "train" for place, item in enumerate(source.items) if done[place].accepted}
+        await _vet(left, order, cache_dir, results, shared)
+    sides = {found.position: source.items[found.position].vetted.split or "train" for found in results.accepted}
     if "train" in sides.values():
-        await asyncio.to_thread(close_dataset, store, dataset_id, sides, _counts(list(done.values())))
+        await asyncio.to_thread(close_dataset, store, dataset_id, sides, _counts(results.settled))
     return dataset_id
 
 
@@ -200,42 +203,13 @@ def _keeper(store: Store, dataset_id: UUID, on_result: OnResult) -> OnResult:
     return keep
 
 
-class _InOrder:
-    """Takes results as they come and passes them on by position, so that of two twins always the earlier one stays."""
-
-    def __init__(self, science: DatasetScience, done: dict[int, VettedProblem], keep: OnResult) -> None:
-        """`done` holds an earlier run's results, and all of them in the end; what `keep` was given is stored."""
-        self._science, self._done, self._keep = science, done, keep
-        self._waiting: dict[int, VettedProblem] = {}
-        self._next = 0
-        self.accepted = Twins()
-        self._advance()
-
-    def add(self, result: VettedProblem) -> None:
-        """Take in a result; it counts once all earlier positions have."""
-        self._waiting[result.position] = result
-        self._advance()
-
-    def _advance(self) -> None:
-        while self._next in self._waiting or self._next in self._done:
-            if self._next in self._waiting:
-                result = unlike(self._waiting.pop(self._next), self._science, self.accepted)
-                self._keep(result)
-                self._done[self._next] = result
-            else:
-                result = self._done[self._next]
-            if result.accepted:
-                self.accepted.add(result.code, result.facts, str(result.facts.get("name", result.position)))
-            self._next += 1
-
-
-async def _vet(work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, results: _InOrder, shared: Shared) -> None:
+async def _vet(work: Sequence[tuple[int, Item]], order: Order, cache_dir: Path, results: Ordered, shared: Shared) -> None:
     """Vet all, at most `workers` at once."""
     queue, storing = iter(work), asyncio.Lock()
 
     async def work_off(vetter: Vetter) -> None:
         for place, item in queue:
-            result = await vetter.vet(place, item.problem, results.accepted)
+            result = await vetter.vet(place, item.problem, results.twins)
             async with storing:
                 await asyncio.to_thread(results.add, replace(result, facts=dict(result.facts) | {"name": item.name}))
 

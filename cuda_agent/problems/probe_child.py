@@ -8,6 +8,7 @@ run as the judge's reference is: in eval mode without gradients.
 
 import contextlib
 import io
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ LONG_SECONDS = 1.0  # after which two passes must do
 FEWEST, MOST = 10, 200
 SETTLED = 3  # passes within 10 % of the quickest
 FEW = 10  # elements of an output too small to be called saturated
+DRAWS = 2  # of inputs besides the two that everything is asked of, for what depends on the draw
 
 
 def open_probe(payload: Mapping[str, Any]) -> "Probe":
@@ -71,13 +73,16 @@ class Probe:
         subject = self._current()
         return self._watched("eager", lambda: scrutinise(subject))
 
-    def time_eager(self, _payload: Mapping[str, Any]) -> Facts:
-        """Milliseconds of one eager forward pass on all threads, and the better of that and `pace`'s."""
-        subject = self._current()
+    def time_eager(self, payload: Mapping[str, Any]) -> Facts:
+        """Milliseconds of one eager forward pass on all threads, and the better of that and `pace`'s.
+
+        What seems slower than `longest_ms` is measured for longer: neighbours only ever add time.
+        """
+        subject, longest_ms = self._current(), float(payload["longest_ms"])
 
         def work() -> Facts:
             with _threads(self.threads):
-                several = _milliseconds(lambda: subject.model(*subject.first))
+                several = _milliseconds(lambda: subject.model(*subject.first), longest_ms=longest_ms)
             return {"eager_ms": min(self.single_ms, several), "eager_ms_all_threads": several}
 
         return self._watched("eager", work)
@@ -99,16 +104,17 @@ class Probe:
             model, first, second = problem.model(seed), problem.inputs(seed + 1), problem.inputs(seed + 2)
             packed(first)
             answer, other = ask(model, first), ask(model, second)
+            further = [ask(model, problem.inputs(seed + 3 + number)) for number in range(DRAWS)]
         except Incomparable as error:
             return {"incomparable": str(error)}
-        facts = _sizes(model, first, answer)
+        facts = _sizes(model, first, answer) | {"finite": all(map(live.finite, (answer, other, *further)))}
         if not facts["finite"]:
             return facts
         torch.manual_seed(seed + 12_345)
         again, twin = ask(model, first), problem.model(seed)
         repeated = (same(first, problem.inputs(seed + 1)), same(answer, again), same(answer, ask(twin, first)))
         facts |= {"deterministic": all(repeated), "mutates_inputs": _mutates(model, first)}
-        facts |= _variation(first, second, answer, other)
+        facts |= _variation(first, second, answer, other) | {"varies": min(_varies(answer, one) for one in (other, *further))}
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
 
@@ -147,7 +153,6 @@ def _sizes(model: torch.nn.Module, first: list[Any], answer: Any) -> Facts:
         "inputs": live.shapes(first),
         "outputs": live.shapes(answer),
         "tensor_bytes": live.size_in_bytes(first) + live.size_in_bytes(answer) + live.size_in_bytes(weights),
-        "finite": live.finite(answer),
         "mean": number(sum(float(live.real(tensor).mean()) for tensor in found) / len(found)) if found else None,
         "std": number(min(map(spread, found))) if found else None,
     }
@@ -160,31 +165,37 @@ def _mutates(model: torch.nn.Module, inputs: list[Any]) -> bool:
 
 
 def _variation(first: list[Any], second: list[Any], answer: Any, other: Any) -> Facts:
-    """How the answers differ from each other and from what takes no work."""
-    pairs = [pair for pair in zip(tensors(answer), tensors(other), strict=False) if live.is_float(pair[0])]
-    varies = [ratio(apart(*pair), spread(pair[0])) if pair[0].shape == pair[1].shape else 1.0 for pair in pairs]
+    """Whether inputs differ at all, and what answers could be had without work."""
     shares = [live.commonest_share(tensor) for tensor in tensors(answer) if tensor.numel() > FEW]
     questions = [[sample(value, FINE) for value in draws] for draws in ((first, second), (answer, other))]
     return {
         "inputs_vary": not same(first, second),
-        "varies": number(min(varies, default=1.0)),
         "trivial": calibrate.weakness(*questions),
         "commonest_share": round(max(shares, default=0.0), 4),
     }
+
+
+def _varies(answer: Any, other: Any) -> float:
+    """Least mean difference of a float output between two answers, in standard deviations (1 where it has another shape)."""
+    pairs = [pair for pair in zip(tensors(answer), tensors(other), strict=False) if live.is_float(pair[0])]
+    found = [ratio(apart(*pair), spread(pair[0])) if pair[0].shape == pair[1].shape else 1.0 for pair in pairs]
+    return min(1e6, *found) if found else 1.0
 
 
 def _compile(subject: Subject, threads: int) -> Facts:
     """Everything compiled runs on all threads: dynamo guards on their number, another one would compile anew."""
     torch._dynamo.reset()
     compiled = torch.compile(subject.model)
+    further = [subject.problem.inputs(subject.seed + 3 + number) for number in range(DRAWS)]
+    expected = [subject.answer, subject.other, *(ask(subject.model, draw) for draw in further)]
     with _threads(threads):
         started = time.perf_counter()
         answer = ask(compiled, subject.first)
         seconds = time.perf_counter() - started
-        answers = (answer, ask(compiled, subject.second))
+        answers = [answer, ask(compiled, subject.second), *(ask(compiled, draw) for draw in further)]
         milliseconds = _milliseconds(lambda: compiled(*subject.first))
     torch._dynamo.reset()
-    errors = [_difference(*pair) for pair in zip((subject.answer, subject.other), answers, strict=True)]
+    errors = [_difference(*pair) for pair in zip(expected, answers, strict=True)]
     worst = None if None in errors else max(error for error in errors if error is not None)
     return {"compile_seconds": round(seconds, 3), "compile_error": worst, "compile_ms": milliseconds}
 
@@ -207,8 +218,10 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(1)
 
 
-def _milliseconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Milliseconds of the quickest pass; goes on (up to a bound) until several passes agree with it."""
+def _milliseconds(
+    call: Callable[[], object], clock: Callable[[], float] = time.perf_counter, longest_ms: float = math.inf
+) -> float:
+    """Milliseconds of the quickest pass; goes on (within bounds) until several agree and it takes `longest_ms` at most."""
     call()
     seconds: list[float] = []
     started = time.perf_counter()
@@ -218,6 +231,7 @@ def _milliseconds(call: Callable[[], object], clock: Callable[[], float] = time.
         seconds.append(clock() - before)
         spent = time.perf_counter() - started
         enough = len(seconds) >= FEWEST and (spent > MOST_SECONDS or (spent > TIMED_SECONDS and _settled(seconds)))
+        enough = enough and (min(seconds) * 1e3 <= longest_ms or spent > LONG_SECONDS)
         if enough or (len(seconds) > 1 and spent > LONG_SECONDS):
             break
     return round(min(seconds) * 1e3, 5)

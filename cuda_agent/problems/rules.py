@@ -86,8 +86,8 @@ def unlike(result: VettedProblem, science: DatasetScience, accepted: Twins) -> V
 
 def undecided_by_one_thread(evidence: Evidence) -> bool:
     """Whether the eager time window needs a pass on all threads: a single one's time is not clearly inside."""
-    science, single = evidence.science, evidence.facts["eager_ms_1_thread"]
-    return not science.eager_ms_min * evidence.facts["threads"] <= single <= science.eager_ms_max
+    least, most = evidence.science.window
+    return not least * evidence.facts["threads"] <= evidence.facts["eager_ms_1_thread"] <= most
 
 
 def _contract(evidence: Evidence) -> str | None:
@@ -140,8 +140,8 @@ def _inputs_kept(evidence: Evidence) -> str | None:
 def _varies(evidence: Evidence) -> str | None:
     if not evidence.facts["inputs_vary"]:
         return "its inputs are the same under every seed"
-    value = evidence.facts["varies"]
-    return None if value is None or value > VARIES else f"another input changes the output by {value:.2g} of its spread"
+    value, least = evidence.facts["varies"], VARIES * evidence.science.effect_margin
+    return None if value is None or value > least else f"another input changes the output by {value:.2g} of its spread"
 
 
 def _not_trivial(evidence: Evidence) -> str | None:
@@ -169,7 +169,7 @@ def _operators_matter(evidence: Evidence) -> str | None:
 
 
 def _value_range(evidence: Evidence) -> str | None:
-    degenerate = evidence.facts["value_range"] == "degenerate"
+    degenerate = evidence.facts["value_range"] == "degenerate" and not evidence.science.one_sign
     return "no input is ever negative, though negative ones give finite answers too" if degenerate else None
 
 
@@ -187,26 +187,28 @@ def _not_a_twin(evidence: Evidence) -> str | None:
 
 def _paced(evidence: Evidence) -> str | None:
     """Outside the window already by the CPU time of one thread: all of them together are no slower, and share the work."""
-    science, single = evidence.science, evidence.facts["eager_ms_1_thread"]
-    if science.eager_ms_min <= single <= science.eager_ms_max * evidence.facts["threads"]:
-        return None
-    return _outside(science, single)
+    least, most = evidence.science.window
+    single = evidence.facts["eager_ms_1_thread"]
+    return None if least <= single <= most * evidence.facts["threads"] else _outside(evidence.science, single)
 
 
 def _in_window(evidence: Evidence) -> str | None:
-    science, value = evidence.science, evidence.facts["eager_ms"]
-    return None if science.eager_ms_min <= value <= science.eager_ms_max else _outside(science, value)
+    least, most = evidence.science.window
+    value = evidence.facts["eager_ms"]
+    return None if least <= value <= most else _outside(evidence.science, value)
 
 
 def _outside(science: DatasetScience, value: float) -> str:
-    return f"eager takes {value:.3g} ms, wanted {science.eager_ms_min:g} to {science.eager_ms_max:g} ms"
+    least, most = science.window
+    return f"eager takes {value:.3g} ms, wanted {least:.3g} to {most:.3g} ms"
 
 
 def _compiled_agrees(evidence: Evidence) -> str | None:
     error = evidence.facts["compile_error"]
     if error is None:
         return "torch.compile gives another shape or type, or no finite numbers"
-    return None if error <= AGREEMENT else f"torch.compile differs from eager by {error:.2g} of the spread"
+    most = AGREEMENT / evidence.science.effect_margin
+    return None if error <= most else f"torch.compile differs from eager by {error:.2g} of the spread"
 
 
 RULES: tuple[Rule, ...] = (

@@ -85,7 +85,8 @@ class Twins:
     """The accepted problems of a set, for finding near-duplicates: exact texts, and fingerprints by shapes and length.
 
     Shapes are those of `facts` (`inputs`, `outputs`); problems without them are compared by text alone. Looking up among
-    thousands costs some milliseconds: most differ in shapes or in length by more than the threshold allows.
+    thousands costs some milliseconds: most differ in shapes or in length by more than the threshold allows. One thread may add
+    while another looks up.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Twins:
             return None
         made = fingerprint(code)
         near = self._prints.get(_shapes(facts), {})
-        others = [other for length, some in near.items() if _reaches(len(made.tokens), length, threshold) for other in some]
+        others = [other for length, some in list(near.items()) if _reaches(len(made.tokens), length, threshold) for other in some]
         return most_similar(made, others, threshold)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from cuda_agent.errors import ConfigError, ProblemError
 from cuda_agent.problems.exchange import import_parquet, import_vetted
-from cuda_agent.problems.kernelbench import LICENSE, import_kernelbench, is_checkout, read_checkout
+from cuda_agent.problems.kernelbench import LICENSE, is_checkout, read_checkout
 from cuda_agent.problems.problem import Problem, VettedProblem, text_sha256
 from cuda_agent.problems.stored import find_dataset, stored_problems
 from cuda_agent.store.canonical import digest
@@ -99,8 +99,8 @@ def read_dataset(store: Store, wanted: UUID) -> Source:
     )
 
 
-def evaluation_texts(kernelbench: Path | None, levels: Sequence[int], parquets: Sequence[Path]) -> list[str]:
-    """The texts that no accepted problem may resemble, KernelBench's first.
+def evaluation_texts(kernelbench: Path | None, levels: Sequence[int], parquets: Sequence[Path]) -> dict[str, str]:
+    """The texts that no accepted problem may resemble, by the name that a refusal tells, KernelBench's first.
 
     Raises:
         ConfigError: levels are named without a checkout, or a file is missing.
@@ -108,10 +108,11 @@ def evaluation_texts(kernelbench: Path | None, levels: Sequence[int], parquets: 
     """
     if levels and kernelbench is None:
         raise ConfigError("--level names levels of a KernelBench checkout; name its folder with --kernelbench")
-    problems = import_kernelbench(kernelbench, levels or None) if kernelbench else []
+    entries = read_checkout(kernelbench, levels or None) if kernelbench else []
+    texts = {entry.name: entry.problem.code for entry in entries}
     for path in parquets:
-        problems += import_parquet(path)
-    return [problem.code for problem in problems]
+        texts |= {f"{path}#{place}": problem.code for place, problem in enumerate(import_parquet(path))}
+    return texts
 
 
 def _unvetted(position: int, problem: Problem) -> VettedProblem:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +46,7 @@ class Vetter:
         execution: DatasetExecution,
         *,
         cache_dir: Path,
-        evaluation: Sequence[str] = (),
+        evaluation: Mapping[str, str] | None = None,
         lease: Lease | None = None,
         threads: int = 0,
         server: ForkServer | None = None,
@@ -54,7 +54,7 @@ class Vetter:
     ) -> None:
         """Prepare; nothing starts before `async with`.
 
-        `evaluation` holds texts that no accepted problem may resemble. With a `lease`, eager time is taken under it alone
+        `evaluation` are texts that no accepted problem may resemble, by name. With a `lease`, eager time is taken under it alone
         where the time window depends on that, and the rest shared. `threads` is the judge's setting (0: all cores).
         `server` is a running fork server to use instead of an own one, made by `inductor.warm_server`. `fresh` gives each
         candidate a child of its own: slower by some 40 %, for texts of others, which could tamper with the next one's
@@ -65,7 +65,7 @@ class Vetter:
         """
         self._science, self._execution, self._lease, self._threads = science, execution, lease, threads
         self._cache_dir, self._root = cache_dir, inductor.root_of(cache_dir)
-        self._evaluation = tuple(fingerprint(code, f"#{number}") for number, code in enumerate(evaluation))
+        self._evaluation = tuple(fingerprint(code, name) for name, code in (evaluation or {}).items())
         self._server, self._own_server, self._fresh = server, server is None, fresh
         self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
 
@@ -107,14 +107,17 @@ class Vetter:
         return _vetted(position, problem, refusal, facts)
 
     async def _examine(self, probe: "_Probe", position: int, evidence: Evidence) -> tuple[Refusal | None, dict[str, Any]]:
-        payload = {"code": evidence.problem.code, "seed": self._science.seed * 1_000_003 + position}
+        payloads: dict[str, dict[str, Any]] = {
+            "run": {"code": evidence.problem.code, "seed": self._science.seed * 1_000_003 + position},
+            "time": {"longest_ms": self._science.window[1]},
+        }
         facts: dict[str, Any] = {}
         files: Mapping[str, bytes] = {}
         for stage, method, rule in METHODS:
             if method:
                 try:
                     async with self._turn(stage, evidence):
-                        answer = await probe.call(method, payload if stage == "run" else {})
+                        answer = await probe.call(method, payloads.get(stage, {}))
                 except ChildFailed as failure:
                     return Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind}
                 files = answer.pop("files", {})

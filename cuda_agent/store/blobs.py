@@ -103,15 +103,15 @@ class Blobs:
                 partial.unlink(missing_ok=True)
         return destination
 
-    def put_folder(self, folder: Path) -> Blob:
-        """Store every regular file below `folder`; links are refused.
+    def put_folder(self, folder: Path, *, follow_links: bool = False) -> Blob:
+        """Store every regular file below `folder`; links are refused, or stored as the files that they name.
 
         Raises:
             StoreError: the folder is missing or empty, holds a link, or the root cannot be written.
         """
         manifest: dict[str, Any] = {}
         for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
-            if path.is_symlink():
+            if path.is_symlink() and not follow_links:
                 raise StoreError(f"{path} is a link; a stored folder holds regular files only")
             if path.is_file():
                 blob = self.put_file(path)

@@ -18,7 +18,6 @@ from cuda_agent.store.session import Store
 from cuda_agent.store.tables import (
     CriticVersion,
     Dataset,
-    Evaluation,
     PolicyVersion,
     Problem,
     Rollout,
@@ -147,12 +146,6 @@ def get_critic(store: Store, critic_version_id: UUID) -> CriticVersion:
         return complete(session, CriticVersion, critic_version_id)
 
 
-def latest_dataset(store: Store) -> UUID | None:
-    """The newest complete dataset."""
-    with store.session() as session:
-        return session.scalar(select(Dataset.id).where(Dataset.complete).order_by(Dataset.created_at.desc()).limit(1))
-
-
 def latest_policy(store: Store, stage: str | None = None) -> UUID | None:
     """The newest complete policy version, of one stage or any."""
     query = (
@@ -185,13 +178,6 @@ def latest_trainer_state(store: Store, stage_run_id: UUID) -> TrainerState | Non
     query = select(TrainerState).where(TrainerState.stage_run_id == stage_run_id).order_by(TrainerState.step.desc()).limit(1)
     with store.session() as session:
         return session.scalars(query).first()
-
-
-def stage_evaluations(store: Store, stage_run_ids: Sequence[UUID]) -> list[Evaluation]:
-    """Evaluations made by these stage runs, oldest first."""
-    query = select(Evaluation).where(Evaluation.stage_run_id.in_(stage_run_ids)).order_by(Evaluation.created_at)
-    with store.session() as session:
-        return list(session.scalars(query))
 
 
 def get_stage_run(store: Store, stage_run_id: UUID) -> StageRun:
@@ -250,6 +236,15 @@ def finished_rollout(store: Store, batch_id: UUID, position: int) -> RolloutView
     with store.session() as session:
         row = session.scalars(select(Rollout).where(*mine).options(*(defer(column) for column in _ARRAY_COLUMNS))).first()
         return None if row is None else _rollout(row)
+
+
+def sampling_seconds(store: Store, batch_id: UUID) -> float | None:
+    """Seconds from the start of a batch's first finished episode to the end of its last one; None without any."""
+    begin = func.min(func.extract("epoch", Rollout.created_at) - Rollout.seconds)
+    query = select(func.max(func.extract("epoch", Rollout.created_at)) - begin)
+    with store.session() as session:
+        found = session.scalar(query.where(Rollout.batch_id == batch_id, Rollout.error.is_(None)))
+    return None if found is None else float(found)
 
 
 def failed_attempts(store: Store, batch_id: UUID) -> dict[int, int]:

@@ -5,7 +5,7 @@ infrastructure error, and a late second result for it is dropped in favour of th
 verdicts appear in one transaction; arrays beyond 1 MiB go to one blob, written before the row.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -177,11 +177,6 @@ def save_rollout(store: Store, batch_id: UUID, record: RolloutRecord) -> UUID:
         session.flush()
         _insert_turns(session, rollout_id, record.turns, verdicts)
     return rollout_id
-
-
-def save_rollouts(store: Store, batch_id: UUID, records: Iterable[RolloutRecord]) -> list[UUID]:
-    """Store several attempts, each in a transaction of its own; see save_rollout."""
-    return [save_rollout(store, batch_id, record) for record in records]
 
 
 def _check(record: RolloutRecord) -> None:

@@ -11,7 +11,7 @@ from cuda_agent.agent.episode import EpisodeResult, run_episode
 from cuda_agent.config import EpisodeConfig, SamplingConfig
 from cuda_agent.engines.messages import Message
 from cuda_agent.engines.transformers import TransformersEngine
-from cuda_agent.errors import CudaAgentError, EngineError
+from cuda_agent.errors import CudaAgentError, EngineError, StoreError
 from cuda_agent.judge.pool import JudgePool
 from tests.agent.script import PROBLEM, Script, bash
 
@@ -111,3 +111,16 @@ async def test_a_random_policy_on_the_real_engine_ends_in_outcomes(pool: JudgePo
         assert result.outcome == "no_submission"
     assert len({tuple(result.arrays.token_id.tolist()) for result in ended if result.arrays}) == 8
     assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_a_fault_in_storing_ends_the_batch_as_itself():
+    async def play(job: int) -> int:
+        await asyncio.sleep(0 if job == 0 else 30)
+        return job
+
+    async def on_result(job: int, outcome: int | CudaAgentError) -> None:
+        raise StoreError("the database is gone")
+
+    async with asyncio.timeout(5):
+        with pytest.raises(StoreError, match="gone"):
+            await run_batch(range(3), play, concurrency=3, on_result=on_result)

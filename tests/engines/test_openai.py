@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from cuda_agent.engines.messages import Message, ToolCall, ToolSpec
+from cuda_agent.engines.openai import Endpoint as Address
 from cuda_agent.engines.openai import OpenAIEngine
-from cuda_agent.errors import EngineError
+from cuda_agent.errors import ConfigError, EngineError
 from tests.engines.endpoint import Endpoint, running_endpoint
 
 TOOL = ToolSpec("Bash", "run", {"type": "object", "properties": {"command": {"type": "string"}}})
@@ -73,3 +74,13 @@ async def test_an_absent_endpoint_is_an_engine_error():
     async with OpenAIEngine("http://127.0.0.1:9/v1", "m", attempts=1) as engine:
         with pytest.raises(EngineError, match="does not answer"):
             await engine.chat([Message("user", "u")], [], seed=0)
+
+
+def test_the_endpoint_comes_from_arguments_or_environment_and_hides_its_key() -> None:
+    known = {"OPENAI_BASE_URL": "http://a/v1", "OPENAI_MODEL": "m", "OPENAI_API_KEY": "secret"}
+    endpoint = Address.of(model="n", environment=known)
+    assert endpoint.provenance() == {"endpoint": "http://a/v1", "model": "n"}
+    assert endpoint.api_key == "secret" and "secret" not in repr(endpoint)
+    for environment in ({}, {"OPENAI_MODEL": "m"}, {"OPENAI_BASE_URL": "a", "OPENAI_MODEL": "m"}):
+        with pytest.raises(ConfigError, match="http"):
+            Address.of(environment=environment)

@@ -6,9 +6,9 @@ import pytest
 
 from cuda_agent.config import DatasetExecution
 from cuda_agent.engines.openai import OpenAIEngine
-from cuda_agent.errors import ConfigError, EngineError, ProblemError
+from cuda_agent.errors import EngineError, ProblemError
 from cuda_agent.problems.generate import generate
-from cuda_agent.problems.llm import PATIENCE, Endpoint, LlmComposer, Malformed, in_torch, prompt, read_answer
+from cuda_agent.problems.llm import PATIENCE, LlmComposer, Malformed, in_torch, prompt, read_answer
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
@@ -133,16 +133,6 @@ def test_names_are_looked_up_in_torch() -> None:
 def test_no_operator_to_offer_is_told(server: Server) -> None:
     with pytest.raises(ProblemError, match="seed list holds no operator"):
         LlmComposer(OpenAIEngine(server.url, "m"), [], SCIENCE)
-
-
-def test_the_endpoint_comes_from_arguments_or_environment_and_hides_its_key() -> None:
-    known = {"OPENAI_BASE_URL": "http://a/v1", "OPENAI_MODEL": "m", "OPENAI_API_KEY": "secret"}
-    endpoint = Endpoint.of(model="n", environment=known)
-    assert endpoint.provenance() == {"endpoint": "http://a/v1", "model": "n"}
-    assert endpoint.api_key == "secret" and "secret" not in repr(endpoint)
-    for environment in ({}, {"OPENAI_MODEL": "m"}, {"OPENAI_BASE_URL": "a", "OPENAI_MODEL": "m"}):
-        with pytest.raises(ConfigError, match="http"):
-            Endpoint.of(environment=environment)
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -22,7 +22,8 @@ from tests.problems.texts import catalogue, text
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 CACHE = cache_folder()
 SCIENCE = catalogue(count=3, held_out=1, eager_ms_min=0.001, eager_ms_max=500.0, seed=7)
-ORDER = Order(SCIENCE, DatasetExecution(candidate_seconds=20.0), JudgeConfig(), evaluation=(text("x = torch.erfinv(x)"),))
+EVALUATION = {"held 7": text("x = torch.erfinv(x)")}
+ORDER = Order(SCIENCE, DatasetExecution(candidate_seconds=20.0), JudgeConfig(), EVALUATION)
 
 
 class Interrupted(Exception):

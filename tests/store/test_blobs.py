@@ -67,6 +67,16 @@ def test_links_and_empty_folders_are_not_stored(tmp_path):
         blobs.put_folder(tmp_path / "folder")
 
 
+def test_links_of_a_named_checkpoint_are_stored_as_their_files(tmp_path):
+    (tmp_path / "blob").write_text("weights")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "model.safetensors").symlink_to(tmp_path / "blob")
+    blobs = Blobs(str(tmp_path / "store"))
+    stored = blobs.put_folder(tmp_path / "folder", follow_links=True)
+    copy = blobs.get_folder(stored.uri, tmp_path / "copy") / "model.safetensors"
+    assert copy.read_text() == "weights" and not copy.is_symlink()
+
+
 def test_a_manifest_cannot_write_outside_its_folder(tmp_path):
     blobs = Blobs(str(tmp_path / "blobs"))
     evil = blobs.put_bytes(b'{"../evil":{"sha256":"00","size":1}}')

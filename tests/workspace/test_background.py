@@ -96,3 +96,12 @@ async def test_closing_ends_jobs_and_lets_the_lease_go(metered: MeteredShell, tm
     await metered.close()
     async with asyncio.timeout(1.0), Lease(tmp_path / "lease").exclusive():
         assert await stands_still(tmp_path)
+
+
+async def test_a_command_that_comes_during_a_pause_waits_for_its_end(metered: MeteredShell, tmp_path: Path):
+    await metered.start(COUNT)
+    async with metered.paused():
+        command = asyncio.create_task(metered.run("echo on", 5.0))
+        async with asyncio.timeout(3.0), Lease(tmp_path / "lease").exclusive():
+            assert await stands_still(tmp_path) and not command.done()
+    assert (await command).output == "on\n"

@@ -4,20 +4,32 @@ import hashlib
 from pathlib import Path
 from uuid import UUID
 
+from sqlalchemy import select
+
 from cuda_agent.store.queries import get_critic, get_policy
 from cuda_agent.store.session import Store, home_folder
 from cuda_agent.store.tables import CriticVersion, PolicyVersion
 
 
 def publish_policy(
-    store: Store, folder: Path, *, stage: str, stage_run_id: UUID, parent_id: UUID | None, step: int = 0, dtype: str = "float32"
+    store: Store,
+    folder: Path,
+    *,
+    stage: str,
+    stage_run_id: UUID | None,
+    parent_id: UUID | None,
+    step: int = 0,
+    dtype: str = "float32",
+    follow_links: bool = False,
 ) -> UUID:
     """Store a Hugging Face folder (weights, tokenizer, chat template) as a policy version; `complete` is set last.
+
+    `follow_links` is for checkpoints that a person names: the hub's cache consists of links.
 
     Raises:
         StoreError: the folder or the store is unusable.
     """
-    blob = store.blobs.put_folder(folder)
+    blob = store.blobs.put_folder(folder, follow_links=follow_links)
     with store.session() as session:
         parent = session.get(PolicyVersion, parent_id) if parent_id else None
         version = PolicyVersion(
@@ -36,6 +48,15 @@ def publish_policy(
         session.flush()
         version.complete = True
         return version.id
+
+
+def adopt_policy(store: Store, folder: Path, dtype: str) -> UUID:
+    """The stored version with exactly this Hugging Face folder's files, else a new one. Raises StoreError as `publish_policy`."""
+    blob = store.blobs.put_folder(folder, follow_links=True)
+    same = (PolicyVersion.weights_sha256 == blob.sha256, PolicyVersion.complete)
+    with store.session() as session:
+        known = session.scalars(select(PolicyVersion.id).where(*same).limit(1)).first()
+    return known or publish_policy(store, folder, stage="base", stage_run_id=None, parent_id=None, dtype=dtype, follow_links=True)
 
 
 def publish_critic(

@@ -1,0 +1,114 @@
+"""`cuda-agent rollouts run` on a real database, judge and sandbox, without a Prefect server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cuda_agent.cli import app
+from cuda_agent.engines.openai import OpenAIEngine
+from cuda_agent.errors import ConfigError, EngineError
+from cuda_agent.store.queries import failed_attempts, finished_rollouts
+from cuda_agent.store.session import CACHE_VARIABLE, Store, cache_folder
+from cuda_agent.store.tables import RolloutBatch
+from tests.agent.script import KERNEL, MODEL, PROBLEM
+from tests.engines.endpoint import Endpoint, running_endpoint
+
+CACHE = str(cache_folder())
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, CACHE)
+    for name in ("OPENAI_BASE_URL", "OPENAI_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def written(folder: Path, *operators: str) -> Path:
+    """A parquet file with one problem for each operator."""
+    texts = [PROBLEM.replace("relu", operator) for operator in operators]
+    table = {"ops": [[operator] for operator in operators], "data_source": ["torch#1"] * len(texts), "code": texts}
+    pq.write_table(pa.table(table), folder / "set.parquet")
+    return folder / "set.parquet"
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    return written(tmp_path, "relu", "tanh")
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with running_endpoint() as running:
+        yield running
+
+
+def sample(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """The object that the command prints."""
+    app(["rollouts", "run", "--json", *map(str, arguments)], standalone_mode=False)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_teacher_solves_a_set_once_and_again_only_when_asked(
+    store: Store, problems: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ("--problems", problems, "--engine", "teacher", "--backend", "cpu", "--episodes", 8)
+    first = sample(capsys, *wanted)
+    assert first["episodes"] == 8 and first["outcomes"] == {"correct": 8} and first["tokens_per_second"] is None
+    assert sum(first["rewards"].values()) == 8 and set(first["rewards"]) <= {"1", "2", "3"} and first["seconds"] > 0
+    assert sample(capsys, *wanted) == first
+    app(["rollouts", "run", "--refresh", *map(str, wanted)], standalone_mode=False)
+    again = capsys.readouterr()
+    assert "outcomes: 8 correct" in again.out and first["batch_id"] not in again.out
+    assert again.err.count("correct, reward") == 8
+    with store.session() as session:
+        assert session.query(RolloutBatch).count() == 2
+
+
+def test_a_model_behind_an_endpoint_plays_the_agent(
+    store: Store, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, content in (("kernels/relu.cpp", KERNEL), ("model_new.py", MODEL)):
+        endpoint.say(None, ("Write", json.dumps({"file_path": path, "content": content})))
+    relu = ("--problems", written(tmp_path, "relu"), "--engine", "openai", "--endpoint", endpoint.url, "--model", "m")
+    found = sample(capsys, *relu, "--episodes", 1)
+    assert found["outcomes"] == {"correct": 1} and found["tokens_per_second"] is None
+    (rollout,) = finished_rollouts(store, UUID(found["batch_id"]))
+    assert rollout.turns == 6 and rollout.stop_reason == "max_turns"
+    first = endpoint.requests[0]
+    assert first["model"] == "m" and {"Bash", "Write"} <= {tool["function"]["name"] for tool in first["tools"]}
+
+
+def test_an_endpoint_that_is_down_is_told_and_every_attempt_is_kept(
+    store: Store, problems: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "pause_seconds", 0.01)
+    gone = ("--problems", problems, "--engine", "openai", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--episodes", 2)
+    with pytest.raises(EngineError, match="only 0 of 2 episodes"):
+        sample(capsys, *gone)
+    assert capsys.readouterr().err.count("infra_error: model m at http://127.0.0.1:9/v1") == 2
+    with store.session() as session:
+        (batch,) = session.query(RolloutBatch).all()
+    assert failed_attempts(store, batch.id) == {0: 3, 1: 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("--engine", "openai"), "needs address and name"),
+        (("--engine", "transformers"), "the store holds none; name a checkpoint"),
+        (("--engine", "vllm", "--checkpoint", "/no/such"), "no folder"),
+        (("--engine", "teacher", "--problems", "/no/such.parquet"), "does not exist"),
+    ],
+)
+def test_what_is_missing_is_named(
+    store: Store, problems: Path, arguments: tuple[str, ...], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        sample(capsys, "--problems", problems, *arguments)
