@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from cuda_agent.agent.alone import SECONDS, run_alone
+from cuda_agent.agent import alone
 from cuda_agent.errors import CudaAgentError, JudgeError
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.pool import profile_text
@@ -287,10 +287,10 @@ class JudgeSocket:
         """What the agent's own script prints, alone on the device; `script` is its path and its arguments."""
         if not isinstance(script, list) or not script or not all(isinstance(word, str) for word in script):
             return {"text": "[FAIL] name a script: python3 -m utils.run SCRIPT [ARGUMENT...]", "passed": False}
-        found = await run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
+        found = await alone.run_alone(self._judge.lease, self._judge.manifest, self._workspace, script)
         if found.timed_out:
             printed = cut(found.output.rpartition("\n[stopped after")[0].rstrip("\n"), _PRINTED)
-            return {"text": f"{printed}\n[FAIL] stopped after {SECONDS:g} s", "passed": False}
+            return {"text": f"{printed}\n[FAIL] stopped after {alone.SECONDS:g} s", "passed": False}
         return {"text": cut(found.output, _PRINTED), "passed": found.exit_code == 0}
 
     async def _feedback(self, command: str) -> Verdict:

@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cuda_agent.agent import alone
 from cuda_agent.agent.chat import ChatRenderer
 from cuda_agent.agent.episode import EpisodeResult, run_episode
 from cuda_agent.config import EpisodeConfig, SamplingConfig
 from cuda_agent.engines.base import TextEngine, TokenEngine
-from cuda_agent.engines.messages import Message, ToolCall
+from cuda_agent.engines.messages import Message, ToolCall, ToolSpec
 from cuda_agent.errors import JudgeError
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.judge.verdict import Submission, Verdict
@@ -135,8 +136,11 @@ async def test_waiting_for_the_judge_costs_a_command_nothing(pool: JudgePool, tm
     assert result.turns[5].text == "[PASS] verify success\n\n[stopped after 1 s; the shell was restarted]"
 
 
-async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(pool: JudgePool, tmp_path: Path):
-    script = "import os, sys, cpu_extension\nopen('left', 'w')\nprint(sys.argv[1:], os.path.exists('model.py'))\n"
+async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(
+    pool: JudgePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(alone, "SECONDS", 4.0)
+    script = "import os, sys, torch, cpu_extension\nopen('left', 'w')\nprint(sys.argv[1:], os.path.exists('model.py'))\n"
     calls = (
         *SUBMIT,
         write("bench.py", script),
@@ -145,24 +149,32 @@ async def test_a_script_of_the_agents_own_runs_alone_and_leaves_nothing(pool: Ju
         bash("python3 -m utils.run"),
         write("slow.py", "import time\nprint(1, flush=True)\ntime.sleep(60)\n"),
         bash("python3 -m utils.run slow.py; echo $?"),
-        bash("mkfifo pipe; ln -s /etc/shadow link; head -c 300000000 /dev/zero > big; python3 -m utils.run bench.py"),
+        bash("mkfifo pipe; ln -s /etc/shadow link; truncate -s 300M big; python3 -m utils.run bench.py"),
     )
     result = await play(Script(assistant("", *calls)), pool, tmp_path)
     printed = [turn.text for turn in result.turns if turn.role == "tool"]
     assert printed[4].startswith("['5'] True\n\n0\n") and "left" not in printed[4]
     assert printed[5].startswith("[FAIL] name a script")
-    assert printed[7].startswith("1\n[FAIL] stopped after 10 s\n1")
-    assert "No space left" in printed[8] and "True" not in printed[8]
+    assert printed[7].startswith("1\n[FAIL] stopped after 4 s\n1")
+    assert "File size limit" in printed[8] and "True" not in printed[8]
     assert result.outcome == "correct"
+
+
+class Slow(Script):
+    """Thinks before it answers."""
+
+    async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec], seed: int) -> Message:
+        await asyncio.sleep(1.5)
+        return await super().chat(messages, tools, seed)
 
 
 async def test_requests_of_background_jobs_end_with_the_episode(pool: JudgePool, tmp_path: Path):
     ask = "for i in 1 2 3; do python3 -m utils.run slow.py & done; wait"
     background = ToolCall("Bash", {"command": ask, "run_in_background": True})
-    calls = (write("slow.py", "import time\ntime.sleep(60)\n"), background, bash("sleep 1"))
+    engine = Slow(assistant("", write("slow.py", "import time\ntime.sleep(60)\n"), background), assistant("Done."))
     started = time.monotonic()
-    result = await play(Script(assistant("", *calls), assistant("Done.")), pool, tmp_path)
-    assert result.outcome == "no_submission" and time.monotonic() - started < 9
+    result = await play(engine, pool, tmp_path)
+    assert result.outcome == "no_submission" and 3 < time.monotonic() - started < 9
     async with asyncio.timeout(1.0), pool.lease.exclusive():
         pass
 

@@ -1,22 +1,31 @@
 """`cuda-agent rollouts run` on a real database, judge and sandbox, without a Prefect server."""
 
+import contextlib
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer
 
 from cuda_agent.cli import app
+from cuda_agent.config import BasePolicyScience
 from cuda_agent.engines.openai import OpenAIEngine
 from cuda_agent.errors import ConfigError, EngineError
+from cuda_agent.learning.base_model import make_policy_folder
 from cuda_agent.store.queries import failed_attempts, finished_rollouts
 from cuda_agent.store.session import CACHE_VARIABLE, Store, cache_folder
 from cuda_agent.store.tables import RolloutBatch
 from tests.agent.script import KERNEL, MODEL, PROBLEM
+from tests.conftest import free_port
 from tests.engines.endpoint import Endpoint, running_endpoint
 
 CACHE = str(cache_folder())
@@ -55,20 +64,19 @@ def sample(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     return found
 
 
-def test_the_teacher_solves_a_set_once_and_again_only_when_asked(
+def test_the_teacher_solves_a_set_and_the_same_command_finds_the_batch(
     store: Store, problems: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = ("--problems", problems, "--engine", "teacher", "--backend", "cpu", "--episodes", 8)
+    wanted = ("--problems", problems, "--engine", "teacher", "--backend", "cpu", "--episodes", 4)
     first = sample(capsys, *wanted)
-    assert first["episodes"] == 8 and first["outcomes"] == {"correct": 8} and first["tokens_per_second"] is None
-    assert sum(first["rewards"].values()) == 8 and set(first["rewards"]) <= {"1", "2", "3"} and first["seconds"] > 0
+    assert first["episodes"] == 4 and first["outcomes"] == {"correct": 4} and first["tokens_per_second"] is None
+    assert sum(first["rewards"].values()) == 4 and set(first["rewards"]) <= {"1", "2", "3"} and first["seconds"] > 0
     assert sample(capsys, *wanted) == first
-    app(["rollouts", "run", "--refresh", *map(str, wanted)], standalone_mode=False)
+    app(["rollouts", "run", *map(str, wanted)], standalone_mode=False)
     again = capsys.readouterr()
-    assert "outcomes: 8 correct" in again.out and first["batch_id"] not in again.out
-    assert again.err.count("correct, reward") == 8
+    assert "outcomes: 4 correct" in again.out and first["batch_id"] in again.out and "correct, reward" not in again.err
     with store.session() as session:
-        assert session.query(RolloutBatch).count() == 2
+        assert session.query(RolloutBatch).count() == 1
 
 
 def test_a_model_behind_an_endpoint_plays_the_agent(
@@ -83,6 +91,46 @@ def test_a_model_behind_an_endpoint_plays_the_agent(
     assert rollout.turns == 6 and rollout.stop_reason == "max_turns"
     first = endpoint.requests[0]
     assert first["model"] == "m" and {"Bash", "Write"} <= {tool["function"]["name"] for tool in first["tools"]}
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A small untrained model behind `transformers serve`: the endpoint's address and the model's folder."""
+    folder, port = tmp_path / "model", free_port()
+    folder.mkdir()
+    make_policy_folder(folder, BasePolicyScience(width=32, layers=1, heads=2))
+    vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    generation = json.loads((folder / "generation_config.json").read_text())
+    generation["suppress_tokens"] = [place for token, place in vocabulary.items() if "tool_call" in token]
+    (folder / "generation_config.json").write_text(json.dumps(generation))  # the server breaks on a call that is no JSON
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder), "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([*command, "--device", "cpu"], stdout=log, stderr=log)
+        try:
+            wait_until_served(f"http://127.0.0.1:{port}/health", server, tmp_path / "log")
+            yield f"http://localhost:{port}/v1", folder
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def wait_until_served(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            urlopen(address, timeout=5).close()
+            return
+        assert server.poll() is None, log.read_text()[-2_000:]
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-2_000:])
+
+
+def test_a_model_behind_transformers_serve_plays_and_hands_in_nothing(
+    store: Store, problems: Path, served: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, folder = served
+    model = ("--engine", "openai", "--endpoint", address, "--model", folder)
+    found = sample(capsys, "--problems", problems, *model, "--episodes", 2)
+    assert found["outcomes"] == {"no_submission": 2} and found["rewards"] == {"-1": 2}
 
 
 def test_an_endpoint_that_is_down_is_told_and_every_attempt_is_kept(
