@@ -121,8 +121,13 @@ class DatasetScience(Frozen):
     def _consistent(self) -> Self:
         if self.held_out >= self.count:
             raise ValueError(f"held_out ({self.held_out}) must be smaller than count ({self.count})")
-        if self.eager_ms_min * self.time_margin**2 >= self.eager_ms_max:
-            raise ValueError("eager_ms_min, with time_margin at both ends, must be smaller than eager_ms_max")
+        if self.eager_ms_min >= self.eager_ms_max:
+            raise ValueError("eager_ms_min must be smaller than eager_ms_max")
+        if self.window[0] >= self.window[1]:
+            raise ValueError(
+                f"between eager_ms_min and eager_ms_max nothing is left with a time_margin of {self.time_margin:g} at both ends; "
+                "widen them, or lower time_margin"
+            )
         if not self.operator_mix or not set(self.operator_mix) <= {1, 2, 3, 4, 5} or sum(self.operator_mix.values()) <= 0:
             raise ValueError("operator_mix maps 1..5 operators to shares that do not sum to zero")
         return self

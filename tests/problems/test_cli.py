@@ -123,6 +123,7 @@ def test_the_plan_knows_the_backends_window_the_file_and_what_is_said(tmp_path: 
         (("generate", "--out", "none/set.parquet"), "is missing or cannot be written"),
         (("generate", "--composer", "llm"), "OPENAI_BASE_URL"),
         (("generate", "--eager-ms-min", "9", "--eager-ms-max", "3"), "eager_ms_min must be smaller"),
+        (("generate", "--eager-ms-min", "3", "--eager-ms-max", "4"), "lower time_margin"),
         (("vet", "missing.parquet"), "does not exist"),
         (("vet", "text.parquet"), "no readable parquet"),
         (("vet", "columns.parquet"), "has no column ops"),

@@ -59,7 +59,9 @@ async def test_stored_candidates_of_other_settings_are_refused(tmp_path: Path) -
 
 
 async def test_impossible_settings_end_with_a_tally(warm: ForkServer) -> None:
-    nothing = catalogue(count=2, families=("matmul",), operator_mix={1: 1.0}, eager_ms_min=0.05, eager_ms_max=0.0501)
+    nothing = catalogue(
+        count=2, families=("matmul",), operator_mix={1: 1.0}, eager_ms_min=0.05, eager_ms_max=0.0501, time_margin=1.0
+    )
     with pytest.raises(ProblemError, match=r"0 of 2 .* eager_time 4"):
         await generate(nothing, DatasetExecution(), cache_dir=cache_folder(), on_result=lambda _: None, server=warm)
 

@@ -197,6 +197,6 @@ async def test_what_torch_compile_refuses_is_named_and_tampering_ends_with_a_fre
 
 
 async def test_outside_the_window_is_refused_before_compiling(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vetter, "_science", DatasetScience(count=8, eager_ms_min=40.0, eager_ms_max=50.0))
+    monkeypatch.setattr(vetter, "_science", DatasetScience(count=8, eager_ms_min=40.0, eager_ms_max=80.0))
     fast = await verdict(vetter, text("x = torch.tanh(x)"))
     assert fast.rule == "eager_time" and "compile_seconds" not in fast.facts
