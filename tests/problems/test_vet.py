@@ -63,7 +63,7 @@ def two(second: str, body: str) -> str:
         ("comparable", text("x = torch.tanh(x)", inputs="torch.randn(4, 4), object()").replace("(self, x)", "(self, x, y)")),
         ("not_trivial", text("x = x.tolist()")),
         ("finite", text("x = torch.log(x)")),
-        ("finite", text("x = torch.log(x.abs() * (x[0, 0] > 0))")),  # for some draws only
+        ("finite", text("x = torch.log(x.abs() * (x[0, 0] < -0.1))")),  # for one draw of four
         ("deterministic", text("x = x + torch.rand_like(x)")),
         ("deterministic", text("x = torch.dropout(x, 0.5, True)")),
         ("deterministic", text("self.n += 1\nx = torch.tanh(x) + self.n", init="self.n = 0")),
