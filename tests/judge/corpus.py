@@ -18,7 +18,7 @@ from cuda_agent.store.session import cache_folder
 TESTS = Path(__file__).parents[1]
 KINDS = ("exploits", "honest", "crashers")
 # Of each kind: how many at most, how many of one id (the part before the first underscore), how many with torch's headers.
-CHOICE = {"exploits": (60, 2, 1), "honest": (42, 42, 1), "crashers": (18, 1, 0)}
+CHOICE = {"exploits": (50, 2, 1), "honest": (40, 40, 1), "crashers": (16, 1, 0)}
 ALWAYS = {"C4_guarded_at_calls", "C7_kernel_calls_python", "D6_seal_in_the_callers_frame"}
 Corpus = dict[str, list["Entry"]]
 
