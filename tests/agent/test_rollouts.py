@@ -16,14 +16,22 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
+from cuda_agent.agent.batch import require_complete
+from cuda_agent.agent.planning import plan_training_batch
+from cuda_agent.agent.player import BatchPlayer
+from cuda_agent.agent.rollouts import play_missing
 from cuda_agent.cli import app
-from cuda_agent.config import BasePolicyScience
+from cuda_agent.config import BasePolicyScience, RolloutExecution, RolloutScience
 from cuda_agent.engines.openai import OpenAIEngine
 from cuda_agent.errors import ConfigError, EngineError
+from cuda_agent.judge.pool import JudgePool
 from cuda_agent.learning.base_model import make_policy_folder
-from cuda_agent.store.queries import failed_attempts, finished_rollouts
+from cuda_agent.problems.cli import stored_set
+from cuda_agent.problems.sources import read_path
+from cuda_agent.store.queries import dataset_problems, failed_attempts, finished_rollouts, get_batch
 from cuda_agent.store.session import CACHE_VARIABLE, Store, cache_folder
 from cuda_agent.store.tables import RolloutBatch
+from cuda_agent.store.trajectories import open_batch
 from tests.agent.script import KERNEL, MODEL, PROBLEM
 from tests.conftest import free_port
 from tests.engines.endpoint import Endpoint, running_endpoint
@@ -133,17 +141,22 @@ def test_a_model_behind_transformers_serve_plays_and_hands_in_nothing(
     assert found["outcomes"] == {"no_submission": 2} and found["rewards"] == {"-1": 2}
 
 
-def test_an_endpoint_that_is_down_is_told_and_every_attempt_is_kept(
-    store: Store, problems: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "pause_seconds", 0.01)
-    gone = ("--problems", problems, "--engine", "openai", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--episodes", 2)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_an_endpoint_that_is_down_is_told_and_every_attempt_is_kept(store: Store, problems: Path, pool: JudgePool) -> None:
+    dataset = stored_set(store, read_path(problems))
+    science, told = RolloutScience(engine="openai", episodes=2), list[str]()
+    batch_id = open_batch(
+        store, dataset_id=dataset, policy_version_id=None, engine="openai", purpose="train", science=science, episodes=2
+    )
+    found = {problem.id: problem for problem in dataset_problems(store, dataset)}
+    plans = plan_training_batch(list(found), 2, 1, 0, 0)
+    engine = OpenAIEngine("http://127.0.0.1:9/v1", "m", attempts=2, pause_seconds=0.01)
+    player = BatchPlayer(store, get_batch(store, batch_id), science, plans, found, engine, pool, None)
+    await play_missing(player, RolloutExecution(), told.append)
+    assert sum("infra_error: model m at http://127.0.0.1:9/v1" in line for line in told) == 2
+    assert failed_attempts(store, batch_id) == {0: 3, 1: 3}
     with pytest.raises(EngineError, match="only 0 of 2 episodes"):
-        sample(capsys, *gone)
-    assert capsys.readouterr().err.count("infra_error: model m at http://127.0.0.1:9/v1") == 2
-    with store.session() as session:
-        (batch,) = session.query(RolloutBatch).all()
-    assert failed_attempts(store, batch.id) == {0: 3, 1: 3}
+        require_complete(store, batch_id)
 
 
 @pytest.mark.parametrize(
