@@ -17,8 +17,8 @@ from prefect.states import Completed, Failed
 
 from cuda_agent.agent.batch import require_complete as _require_complete
 from cuda_agent.agent.player import BatchPlayer
+from cuda_agent.agent.rollouts import open_rollouts
 from cuda_agent.config import EvaluationScience, JudgeConfig, RolloutExecution, RolloutScience
-from cuda_agent.store import trajectories
 from cuda_agent.store.queries import RolloutView, dataset_problems, finished_positions, finished_rollout, get_batch
 from tasks.artifacts import publish_rollout
 from tasks.episodes import origin, player_of, registered
@@ -30,18 +30,8 @@ async def open_batch(
     stage_run_id: UUID, step: int, dataset_id: UUID, policy_version_id: UUID | None, science: RolloutScience, purpose: str
 ) -> UUID:
     """The batch row of a stage run's step: new, or the one an earlier attempt opened."""
-    policy = policy_version_id if science.engine in ("transformers", "vllm") else None
     return await asyncio.to_thread(
-        trajectories.open_batch,
-        current().store,
-        dataset_id=dataset_id,
-        policy_version_id=policy,
-        engine=science.engine,
-        purpose=purpose,
-        science=science,
-        episodes=science.episodes,
-        stage_run_id=stage_run_id,
-        step=step,
+        open_rollouts, current().store, stage_run_id, step, dataset_id, policy_version_id, science, purpose
     )
 
 

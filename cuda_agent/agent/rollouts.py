@@ -128,7 +128,7 @@ async def run_rollouts(
     )
     with claim_stage(store, request, on_wait=tell) as claim:
         if claim.finished is None:
-            batch_id = _open(store, order, claim.row_id)
+            batch_id = open_rollouts(store, claim.row_id, 0, order.dataset_id, order.policy_version_id, science, "train")
             await _play(store, order, batch_id, cache_dir, tell)
             require_complete(store, batch_id)
             claim.finish({"batch_id": batch_id})
@@ -136,17 +136,26 @@ async def run_rollouts(
         return summary(store, UUID(claim.finished["batch_id"]))
 
 
-def _open(store: Store, order: RolloutOrder, stage_run_id: UUID) -> UUID:
-    science = order.config.science
+def open_rollouts(
+    store: Store,
+    stage_run_id: UUID,
+    step: int,
+    dataset_id: UUID,
+    policy_version_id: UUID | None,
+    science: RolloutScience,
+    purpose: str,
+) -> UUID:
+    """The batch row of a stage run's step: new, or the one an earlier attempt opened; with a policy where the engine has one."""
     return open_batch(
         store,
-        dataset_id=order.dataset_id,
-        policy_version_id=order.policy_version_id if science.engine in SAMPLED else None,
+        dataset_id=dataset_id,
+        policy_version_id=policy_version_id if science.engine in SAMPLED else None,
         engine=science.engine,
-        purpose="train",
+        purpose=purpose,
         science=science,
         episodes=science.episodes,
         stage_run_id=stage_run_id,
+        step=step,
     )
 
 
