@@ -69,16 +69,13 @@ def locate(expected: Packed, described: Any, device: str = "cpu", where: str = "
     return []
 
 
-Read = Callable[[int, memoryview], None]  # fill a buffer from an address of the child's
-
-
-def fetch(read: Read, expected: Packed, places: Sequence[Where]) -> Packed:
-    """Read located tensors from the (frozen) child into the expected structure.
+def fetch(bring: Callable[[Where], Any], expected: Packed, places: Sequence[Where]) -> Packed:
+    """Bring located tensors from the (frozen) child into the expected structure.
 
     Raises:
         ChildFailed: an address cannot be read.
     """
-    tensors = (["tensor", place.dtype, list(place.shape), _array(read, place), list(place.strides)] for place in places)
+    tensors = (["tensor", place.dtype, list(place.shape), bring(place), list(place.strides)] for place in places)
     return with_leaves(expected, tensors)
 
 
@@ -150,7 +147,8 @@ def _check_memory(place: Where, expected: Packed, where: str) -> None:
         raise Misplaced(f"{where}: elements share memory (an expanded tensor); return one with memory of its own")
 
 
-def _array(read: Read, place: Where) -> "np.ndarray[Any, Any]":
+def gathered(read: Callable[[int, memoryview], None], place: Where) -> "np.ndarray[Any, Any]":
+    """A tensor's elements, contiguous; `read` fills a buffer from an address of the child's."""
     kind = storage_type(place.dtype)
     if not place.extent:
         return np.zeros(place.shape, kind)

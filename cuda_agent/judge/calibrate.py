@@ -1,8 +1,9 @@
 """Whether a problem can tell right from wrong: its reference answers, held against answers that take no work.
 
 Zeros, one constant, a copy of an input and the answer to other inputs must differ from the reference by more than the
-tolerance. Pure, on packed values; the judge asks `fault` once per problem and calls a problem that cannot tell
-`problem_invalid`. Vetting asks `weakness`, which is stricter: each single output must tell, and one row is no answer for all.
+tolerance. Pure, on packed values, wherever they are; the judge asks `fault` once per problem and calls a problem that
+cannot tell `problem_invalid`. Vetting asks `weakness`, which is stricter: each single output must tell, and one row is no
+answer for all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuda_agent.judge.compare import difference
+from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
 
@@ -64,10 +66,15 @@ def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, P
 
 
 def _mean(leaf: Packed) -> float:
+    if not isinstance(leaf[3], np.ndarray):
+        return float(leaf[3].mean(leaf[1])) if leaf[1] in TYPES else _mean([*leaf[:3], leaf[3].host(), leaf[4]])
     return float(widen(leaf[1], leaf[3]).real.mean()) if np.size(leaf[3]) else 0.0
 
 
 def _filled(leaf: Packed, value: float) -> Packed:
+    if not isinstance(leaf[3], np.ndarray):
+        one = _holding(leaf, np.full((), value))
+        return [*leaf[:3], leaf[3].filled(one[3]), leaf[4]]
     return _holding(leaf, np.full(leaf[2], value))
 
 

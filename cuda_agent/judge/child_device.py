@@ -16,6 +16,7 @@ import torch
 
 from cuda_agent.judge.ring import Layout, Leaf
 from cuda_agent.judge.trees import mapped
+from cuda_agent.judge.values import BOXED, Packed, aligned, array_of, leaves
 from cuda_agent.sandbox.kernel import keep_heap
 from cuda_agent.sandbox.shared import SHARED, attach
 
@@ -34,6 +35,10 @@ class ChildDevice:
         starts = [number * layout.pitch for number in range(layout.sets)]
         sets = [_arguments(layout, [_host_tensor(leaf, memory, start) for leaf in layout.leaves]) for start in starts]
         return sets, [int(memory.ctypes.data), int(memory.nbytes)]
+
+    def box(self, block: int) -> "ChildBox | None":
+        """A shared block of so many bytes to lay answers into; None where the judge reads them out of this process."""
+        return None
 
     def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
         """Call on each argument list: the outputs, and nanoseconds by call."""
@@ -74,6 +79,12 @@ class CudaChildDevice(ChildDevice):
         sets = [_arguments(layout, [_device_tensor(leaf, start + leaf.offset) for leaf in layout.leaves]) for start in starts]
         return sets, [mapping.address, block]
 
+    def box(self, block: int) -> "ChildBox | None":
+        """The block that came with this process."""
+        from cuda_agent.judge import cuda_memory
+
+        return ChildBox(cuda_memory.attach(SHARED, block).address, block) if block else None
+
     def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
         """As for the processor, by CUDA events; returns when the device is idle."""
         marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(len(arguments) + 1)]  # type: ignore[no-untyped-call]
@@ -97,6 +108,41 @@ class CudaChildDevice(ChildDevice):
     def moved(self, value: Any) -> Any:
         """A value with all its tensors on this device."""
         return mapped(value, lambda tensor: tensor.to(self.name))
+
+
+class ChildBox:
+    """A reference's side of the block that it shares with the judge (`cuda_memory.Box`): letters in, answers out.
+
+    An answer stands until the next `begin`.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        """The block as this process has it mapped."""
+        self._memory = torch.as_tensor(_Interface(address, size), device="cuda")
+        self._size, self._end = size, 0
+
+    def begin(self, question: Any) -> None:
+        """Forget what was laid down before; what the judge laid down with a question (packed values in lists) stays."""
+        letters = [leaf for packed in question for leaf in leaves(packed) if isinstance(leaf[3], list)]
+        self._end = max((aligned(leaf[3][0] + leaf[3][1]) for leaf in letters), default=0)
+
+    def place(self, tensor: torch.Tensor) -> Any:
+        """Lay a tensor down: where; or, if there is no room or the tensor is not on the device, its numpy array."""
+        plain = tensor.detach()
+        size = plain.numel() * plain.element_size()
+        if plain.layout != torch.strided or plain.is_quantized or plain.device.type != "cuda" or self._end + size > self._size:
+            return array_of(tensor)
+        start, self._end = self._end, aligned(self._end + size)
+        if size:
+            plain = plain.resolve_conj().resolve_neg()
+            self._memory[start : start + size].view(plain.dtype).view(plain.shape).copy_(plain)
+        return [start, size, BOXED]
+
+    def taken(self, leaf: Packed) -> torch.Tensor:
+        """A copy of a tensor of the judge's."""
+        _, dtype, shape, (start, size, _), _ = leaf
+        kind: torch.dtype = getattr(torch, dtype)
+        return self._memory[start : start + size].view(kind).view(shape).clone()
 
 
 def child_device(payload: dict[str, Any]) -> ChildDevice:

@@ -1,4 +1,4 @@
-"""Whether a candidate's outputs are the reference's: pure, on packed values, in numpy.
+"""Whether a candidate's outputs are the reference's: pure, on packed values, in numpy or by the GPU's kernels where they lie.
 
 Structure, types, dtypes and shapes must be equal. An element may be off by
 
@@ -11,8 +11,7 @@ What passes without the float64 reference passes with it (its distance from the 
 callers compute it only for outputs that fail without.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,15 +66,40 @@ def _tensor_difference(expected: Packed, got: Packed, exact: Packed | None, wher
     if got[2] != shape:
         return f"{where}: expected shape {shape}, got {str(got[2])[:80]}"
     other = got[3]
-    if not isinstance(other, np.ndarray) or other.dtype != array.dtype or other.shape != array.shape:
+    if type(other) is not type(array) or other.dtype != array.dtype or other.shape != array.shape:
         return f"{where}: the tensor's data is malformed"
+    found = (_on_host if isinstance(array, np.ndarray) else _on_device)(dtype, array, other, exact)
+    return found.text(where) if found else ""
+
+
+class _Found(NamedTuple):
+    """What differs: how many elements of how many, where the first one is and what it holds, the largest error."""
+
+    differing: int
+    size: int
+    first: list[int]
+    got: Any
+    expected: Any
+    error: float
+    allowed: str
+
+    def text(self, where: str) -> str:
+        share = f"{self.differing} of {self.size} elements differ, first at {self.first}"
+        values = f"got {self.got:.6g}, expected {self.expected:.6g}"
+        return f"{where}: {share}: {values}; largest error {self.error:.3g}, allowed {self.allowed}"
+
+
+FINITE, EXACTLY = "finite wherever the reference is", "exactly"
+
+
+def _on_host(dtype: str, array: Any, other: Any, exact: Packed | None) -> _Found | None:
     if dtype not in RTOL:
-        return _first(array != other, np.zeros_like(array, dtype=np.float64), array, other, where, lambda: "exactly")
+        return _first(array != other, np.zeros(array.shape), array, other, EXACTLY)
     if array.dtype.kind == "f" and _surely_close(array, other, RTOL[dtype]):
-        return ""
+        return None
     reference, answer = widen(dtype, array), widen(dtype, other)
     truth = reference if exact is None else np.asarray(widen(exact[1], exact[3])).reshape(reference.shape)
-    return _float_difference(reference, answer, truth, RTOL[dtype], where)
+    return _float_difference(reference, answer, truth, RTOL[dtype])
 
 
 def _surely_close(reference: Any, answer: Any, rtol: float) -> bool:
@@ -87,13 +111,13 @@ def _surely_close(reference: Any, answer: Any, rtol: float) -> bool:
         return bool(largest <= rtol * reference.std(dtype=np.float64))
 
 
-def _float_difference(reference: Any, answer: Any, truth: Any, rtol: float, where: str) -> str:
+def _float_difference(reference: Any, answer: Any, truth: Any, rtol: float) -> _Found | None:
     finite = np.isfinite(reference)
     odd = np.where(finite, ~np.isfinite(answer), ~((answer == reference) | (np.isnan(answer) & np.isnan(reference))))
     if odd.any():
-        return _first(odd, np.zeros(reference.shape), reference, answer, where, lambda: "finite wherever the reference is")
+        return _first(odd, np.zeros(reference.shape), reference, answer, FINITE)
     if not finite.any():
-        return ""
+        return None
     truth = np.where(np.isfinite(truth) & finite, truth, reference)
     kept = reference[finite]
     rounding = ROUNDING * float(np.abs(kept - truth[finite]).max())
@@ -101,18 +125,41 @@ def _float_difference(reference: Any, answer: Any, truth: Any, rtol: float, wher
         allowed = rtol * (float(kept.std()) + np.abs(truth)) + rounding
         error = np.where(finite, np.abs(answer - truth), 0.0)
     wrong = error > np.where(finite, allowed, np.inf)
-    return _first(wrong, error, truth, answer, where, lambda: f"{float(np.median(allowed[finite])):.1e}")
+    return _first(wrong, error, truth, answer, allowed)
 
 
-def _first(wrong: Any, error: Any, expected: Any, got: Any, where: str, allowed: Callable[[], str]) -> str:
+def _first(wrong: Any, error: Any, expected: Any, got: Any, allowed: Any) -> _Found | None:
     if not wrong.any():
-        return ""
+        return None
     index = tuple(int(axis[0]) for axis in np.nonzero(wrong)) if wrong.ndim else ()
-    text = (
-        f"{where}: {_share(wrong)} elements differ, first at {list(index)}: got {got[index]:.6g}, expected {expected[index]:.6g}"
-    )
-    return f"{text}; largest error {float(np.abs(error).max()):.3g}, allowed {allowed()}"
+    limit = allowed if isinstance(allowed, str) else f"{float(allowed[index]):.1e} there"
+    return _Found(int(wrong.sum()), int(wrong.size), list(index), got[index], expected[index], float(np.abs(error).max()), limit)
 
 
-def _share(wrong: Any) -> str:
-    return f"{int(wrong.sum())} of {wrong.size}"
+def _on_device(dtype: str, array: Any, other: Any, exact: Packed | None) -> _Found | None:
+    """The same by the device's own kernels; complex numbers are compared on the host."""
+    if dtype not in RTOL:
+        found = array.unequal(other)
+        return _first_there(dtype, array, other, None, found.first_wrong, (found.wrong, 0.0, EXACTLY)) if found.wrong else None
+    if dtype.startswith("complex"):
+        return _on_host(dtype, array.host(), other.host(), None if exact is None else [*exact[:3], exact[3].host()])
+    truth = None if exact is None else exact[3]
+    if truth is not None and (exact is None or exact[1] != "float64" or truth.size != array.size):
+        raise ValueError("the exact answer has another form")
+    found = array.differing(dtype, other, truth, RTOL[dtype], ROUNDING)
+    if found.odd:
+        return _first_there(dtype, array, other, None, found.first_odd, (found.odd, 0.0, FINITE))
+    if not found.wrong:
+        return None
+    first = _first_there(dtype, array, other, truth, found.first_wrong, (found.wrong, found.error, ""))
+    spread = (found.squares / found.finite) ** 0.5
+    return first._replace(allowed=f"{RTOL[dtype] * (spread + abs(first.expected)) + ROUNDING * found.gap:.1e} there")
+
+
+def _first_there(dtype: str, array: Any, other: Any, truth: Any, first: int, told: tuple[int, float, str]) -> _Found:
+    index = [int(axis) for axis in np.unravel_index(first, array.shape)]
+    right = widen(dtype, array.element(first)) if truth is None else truth.element(first)
+    if truth is not None and not np.isfinite(right):
+        right = widen(dtype, array.element(first))
+    count, error, allowed = told
+    return _Found(count, array.size, index, widen(dtype, other.element(first)), right, error, allowed)

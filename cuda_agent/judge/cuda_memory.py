@@ -3,21 +3,23 @@
 A block is physical memory behind a file descriptor; judge and child map it each into their own address space (no unified
 addresses, no shared context, other users and namespaces do not matter). The child's part of the block behind the ring is
 what its torch allocates from (`native/arena.cpp`), so the judge can read any tensor of the child's at any time without the
-child's help. Uses the driver through cuda-bindings, which CUDA builds of torch bring along.
+child's help. A reference's block is its letter box (`Box`): what it answers lies there, and what it is asked about.
 """
 
 import ctypes
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cuda_agent.errors import DeviceError
+from cuda_agent.judge.answers import Where
+from cuda_agent.judge.cuda_driver import copy as copy_within
+from cuda_agent.judge.cuda_driver import driver, launch, must, use_device, wait
+from cuda_agent.judge.device_array import DeviceArray
 from cuda_agent.judge.memory import Mix, kernel_arguments
+from cuda_agent.judge.values import BOXED, Packed, aligned, leaves, storage_type, with_leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
-from cuda_agent.sandbox.shared import Bytes
 
 
 class Mapping:
@@ -25,21 +27,21 @@ class Mapping:
 
     def __init__(self, handle: Any, size: int) -> None:
         """Map the physical memory behind a handle, readable and writable."""
-        driver = _driver()
+        calls = driver()
         self.handle, self.size = handle, size
-        self.address = int(_must(driver.cuMemAddressReserve(size, 0, 0, 0)))
-        _must(driver.cuMemMap(self.address, size, 0, handle, 0))
-        access = driver.CUmemAccessDesc()
+        self.address = int(must(calls.cuMemAddressReserve(size, 0, 0, 0)))
+        must(calls.cuMemMap(self.address, size, 0, handle, 0))
+        access = calls.CUmemAccessDesc()
         access.location = _here()
-        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        _must(driver.cuMemSetAccess(self.address, size, [access], 1))
+        access.flags = calls.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        must(calls.cuMemSetAccess(self.address, size, [access], 1))
 
     def close(self) -> None:
         """Unmap and let go of the memory."""
-        driver = _driver()
-        _must(driver.cuMemUnmap(self.address, self.size))
-        _must(driver.cuMemAddressFree(self.address, self.size))
-        _must(driver.cuMemRelease(self.handle))
+        calls = driver()
+        must(calls.cuMemUnmap(self.address, self.size))
+        must(calls.cuMemAddressFree(self.address, self.size))
+        must(calls.cuMemRelease(self.handle))
 
 
 def create(size: int) -> tuple[Mapping, int]:
@@ -48,132 +50,141 @@ def create(size: int) -> tuple[Mapping, int]:
     Raises:
         DeviceError: the device has no such memory left.
     """
-    driver = _driver()
+    calls = driver()
     use_device()
-    form = driver.CUmemAllocationProp()
-    form.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    form = calls.CUmemAllocationProp()
+    form.type = calls.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     form.location = _here()
-    form.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    grain = int(_must(driver.cuMemGetAllocationGranularity(form, flag)))
+    form.requestedHandleTypes = calls.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    flag = calls.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    grain = int(must(calls.cuMemGetAllocationGranularity(form, flag)))
     size = -(-size // grain) * grain
-    handle = _must(driver.cuMemCreate(size, form, 0))
-    descriptor = _must(driver.cuMemExportToShareableHandle(handle, form.requestedHandleTypes, 0))
+    handle = must(calls.cuMemCreate(size, form, 0))
+    descriptor = must(calls.cuMemExportToShareableHandle(handle, form.requestedHandleTypes, 0))
     return Mapping(handle, size), int(descriptor)
 
 
 def attach(descriptor: int, size: int) -> Mapping:
     """In the child: map the block behind a descriptor; `size` is the mapping's, not the wanted one."""
-    driver = _driver()
+    calls = driver()
     use_device()
-    kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    return Mapping(_must(driver.cuMemImportFromShareableHandle(descriptor, kind)), size)
-
-
-def use_device() -> None:
-    """Make the first visible device's primary context current in this thread."""
-    driver = _driver()
-    _must(driver.cuInit(0))
-    device = _must(driver.cuDeviceGet(0))
-    _must(driver.cuCtxSetCurrent(_must(driver.cuDevicePrimaryCtxRetain(device))))
+    kind = calls.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return Mapping(must(calls.cuMemImportFromShareableHandle(descriptor, kind)), size)
 
 
 class DeviceMemory:
     """The judge's side; see `memory.Memory`. `child_address` is where the child says that it mapped the block."""
 
-    def __init__(self, size: int, module: Path) -> None:
-        """Take a block; `module` is the compiled native/refresh.cu."""
-        self._module = module
+    def __init__(self, size: int, kernels: Path) -> None:
+        """Take a block; `kernels` is the folder of the compiled native/refresh.cu and native/compare.cu.
+
+        Raises:
+            DeviceError: the device has no such memory left.
+        """
+        self._refresh, self._compare = kernels / "refresh.cubin", kernels / "compare.cubin"
         self._mapping, self.descriptor = create(size)
         self.size = self._mapping.size
         self.child_address = 0
-        self._kept: list[int] = []
 
-    def write(self, offset: int, values: Bytes) -> None:
+    def write(self, offset: int, values: Any) -> None:
         """Put bytes there."""
-        if values.size:
-            use_device()
-            _must(_driver().cuMemcpyHtoD(self._mapping.address + offset, np.ascontiguousarray(values), values.size))
+        near = self.keep(values)
+        copy_within(self._mapping.address + offset, near.address, near.nbytes)
+        wait()
 
-    def holds(self, offset: int, values: Bytes) -> bool:
+    def holds(self, offset: int, values: Any) -> bool:
         """Whether exactly these bytes stand there."""
-        found = np.empty(values.size, np.uint8)
-        self._download(offset, found)
-        return bool(np.array_equal(found, values))
+        return self.keep(values).holds(self._mapping.address + offset)
 
-    def keep(self, values: Bytes) -> int:
-        """A copy on the device."""
-        use_device()
-        address = int(_must(_driver().cuMemAlloc(max(1, values.size))))
-        self._kept.append(address)
-        if values.size:
-            _must(_driver().cuMemcpyHtoD(address, np.ascontiguousarray(values), values.size))
-        return address
+    def keep(self, values: Any) -> DeviceArray:
+        """The bytes on the device."""
+        return values if isinstance(values, DeviceArray) else DeviceArray.of(self._compare, values)
 
     def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
         """Write fresh values; done when it returns, so that nothing of it is in a child's way."""
         if not size:
             return
-        use_device()
         kind, count, first, second = kernel_arguments(mix, size, dtype)
-        values = (self._mapping.address + offset, mix.one, mix.other, count, first, second, kind, mix.share)
-        types = (*[ctypes.c_void_p] * 3, *[ctypes.c_long] * 3, ctypes.c_int, ctypes.c_double)
-        blocks = min(4_096, -(-count // 256))
-        _must(_driver().cuLaunchKernel(_kernel(self._module), blocks, 1, 1, 256, 1, 1, 0, 0, (values, types), 0))
-        _must(_driver().cuCtxSynchronize())
+        places = (ctypes.c_void_p(address) for address in (self._mapping.address + offset, mix.one.address, mix.other.address))
+        numbers = (ctypes.c_long(number) for number in (count, first, second))
+        launch(self._refresh, "refresh", count, *places, *numbers, ctypes.c_int(kind), ctypes.c_double(mix.share))
+        wait()
 
-    def taken(self, offset: int, size: int) -> Bytes:
+    def taken(self, offset: int, size: int) -> DeviceArray:
         """A copy of the bytes there."""
-        found = np.empty(size, np.uint8)
-        self._download(offset, found)
-        return found
+        return DeviceArray.at(self._compare, np.dtype(np.uint8), (size,), self._mapping.address + offset)
 
-    def read(self, child: Child, address: int, buffer: memoryview) -> None:
-        """Read the child's memory through the judge's own mapping."""
-        offset = address - self.child_address
-        if not 0 <= offset <= self.size - buffer.nbytes:
+    def bring(self, child: Child, place: Where) -> DeviceArray:
+        """Copy through the judge's own mapping."""
+        kind, offset = storage_type(place.dtype), place.address - self.child_address
+        if not place.extent:
+            return DeviceArray(self._compare, kind, place.shape)
+        if not 0 <= offset <= self.size - place.extent or offset % kind.itemsize:
             raise ChildFailed("crash", "the process named memory that is not its own torch's")
-        self._download(offset, np.frombuffer(buffer, np.uint8))
+        return DeviceArray.at(self._compare, kind, place.shape, self._mapping.address + offset, place.strides)
+
+    def settle(self) -> None:
+        """A copy of a few bytes has its turn when what others left running has ended, or has had its share of time."""
+        self.taken(0, 8)
 
     def close(self) -> None:
         """Give the block back."""
         use_device()
-        for address in self._kept:
-            _must(_driver().cuMemFree(address))
-        self._kept.clear()
         self._mapping.close()
         os.close(self.descriptor)
 
-    def _download(self, offset: int, found: Bytes) -> None:
-        if found.size:
-            use_device()
-            _must(_driver().cuMemcpyDtoH(found, self._mapping.address + offset, found.size))
 
+class Box:
+    """The judge's side of a block that its reference child lays answers into: see `child_device.ChildBox`."""
 
-@cache
-def _kernel(module: Path) -> Any:
-    driver = _driver()
-    loaded = _must(driver.cuModuleLoadData(module.read_bytes()))
-    return _must(driver.cuModuleGetFunction(loaded, b"refresh"))
+    def __init__(self, size: int, kernels: Path) -> None:
+        """Take a block of the device's memory."""
+        self._kernels = kernels / "compare.cubin"
+        self._mapping, self.descriptor = create(size)
+        self.size = self._mapping.size
+
+    def laid(self, packed: Packed) -> Packed:
+        """A value for the child: its tensors stand one after another from the beginning of the block, as far as there is room."""
+        end = 0
+
+        def place(leaf: Packed) -> Packed:
+            nonlocal end
+            array = leaf[3]
+            if end + array.nbytes > self.size:
+                return [*leaf[:3], array.host(), leaf[4]]
+            start, end = end, end + aligned(array.nbytes)
+            copy_within(self._mapping.address + start, array.address, array.nbytes)
+            return [*leaf[:3], [start, array.nbytes, BOXED], leaf[4]]
+
+        laid = with_leaves(packed, (place(leaf) for leaf in leaves(packed)))
+        wait()
+        return laid
+
+    def array(self, dtype: str, shape: list[int], start: int) -> DeviceArray:
+        """A copy of what the child laid there.
+
+        Raises:
+            ValueError: that is not in the block.
+        """
+        kind = storage_type(dtype)
+        if not 0 <= start <= self.size - int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
+            raise ValueError("a tensor lies outside the block")
+        return DeviceArray.at(self._kernels, kind, shape, self._mapping.address + start)
+
+    def lifted(self, array: "np.ndarray[Any, Any]") -> DeviceArray:
+        """What had no room in the block."""
+        return DeviceArray.of(self._kernels, array)
+
+    def close(self) -> None:
+        """Give the block back."""
+        use_device()
+        self._mapping.close()
+        os.close(self.descriptor)
 
 
 def _here() -> Any:
-    driver = _driver()
-    location = driver.CUmemLocation()
-    location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    calls = driver()
+    location = calls.CUmemLocation()
+    location.type = calls.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     location.id = 0
     return location
-
-
-def _driver() -> Any:
-    from cuda.bindings import driver  # type: ignore[import-not-found]
-
-    return driver
-
-
-def _must(answer: Any) -> Any:
-    """The result of a driver call."""
-    status, *results = answer
-    if int(status) != 0:
-        raise DeviceError(f"the GPU refused a request: {status.name}; see nvidia-smi")
-    return results[0] if len(results) == 1 else results

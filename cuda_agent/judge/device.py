@@ -1,20 +1,27 @@
 """The measuring device as the judge sees it: what its children are told, which memory they share, what they may use."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cuda_agent.config import JudgeConfig
+from cuda_agent.judge import machine, nvml, proof
+from cuda_agent.judge.answers import Where
 from cuda_agent.judge.glue import SEAL_MODULE
 from cuda_agent.judge.memory import HostMemory, Memory
 from cuda_agent.judge.ring import Layout, Ring, ring_sets
-from cuda_agent.judge.values import Packed, leaves
+from cuda_agent.judge.values import Packed, leaves, storage_type
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
 
+if TYPE_CHECKING:
+    from cuda_agent.judge.cuda_memory import Box
+
 HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
 LEAST_ARENA = 2 * 2**30
+BOX = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,36 @@ class Device:
         room = _room(sources[0], outputs, state, sets) if self.is_gpu and outputs is not None else 0
         return Ring(sources, sets, self._memory(Layout.of(sources[0], sets).size + room))
 
+    def too_quick(self, form: Sequence[Where], calls: int, ms: float) -> str:
+        """Why the times of batches of `calls` cannot be, given where an answer's tensors lie; empty if they can.
+
+        Nothing is known of a processor's memory.
+        """
+        if not self.is_gpu:
+            return ""
+        from cuda_agent.judge.cuda_driver import cache_bytes
+
+        written = sum(math.prod(place.shape) * storage_type(place.dtype).itemsize for place in form)
+        return proof.faster_than_memory(written, calls, ms, cache=cache_bytes(), bandwidth=nvml.bandwidth(machine.gpu().uuid))
+
+    def box(self) -> "Box | None":
+        """On a GPU: a block for what a reference is asked and answers, so that it stays on the device.
+
+        Raises:
+            DeviceError: the device has no such memory left.
+        """
+        if not self.is_gpu:
+            return None
+        from cuda_agent.judge.cuda_memory import Box
+
+        return Box(BOX, self.glue)
+
     def _memory(self, size: int) -> Memory:
         if not self.is_gpu:
             return HostMemory(size, self.glue / "refresh.so")
         from cuda_agent.judge.cuda_memory import DeviceMemory
 
-        return DeviceMemory(size, self.glue / "refresh.cubin")
+        return DeviceMemory(size, self.glue)
 
 
 def _room(inputs: Packed, outputs: Packed, state: Packed | None, sets: int) -> int:

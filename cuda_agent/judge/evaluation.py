@@ -16,7 +16,7 @@ from typing import Any
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import DeviceError
-from cuda_agent.judge import proof
+from cuda_agent.judge import nvml, proof
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
@@ -96,6 +96,7 @@ class Evaluation:
         self.phases = Phases()
         self.times: Times | None = None
         self.compile_error = ""
+        self.states: dict[str, Any] = {}  # of a GPU, before and after its times were measured
 
     async def verdict(self) -> Verdict:
         """Run the stages; a rejection is a verdict.
@@ -131,7 +132,7 @@ class Evaluation:
             return {}
         intervals = {name: times.interval(name) for name in times.raw_ms if name != "candidate"}
         facts: dict[str, Any] = {"rounds": times.rounds, "raw_ms": dict(times.raw_ms), "ratio_intervals": intervals}
-        facts["checked"] = len(times.samples)
+        facts |= {"checked": len(times.samples), **self.states}
         return facts | ({"compile_error": self.compile_error} if self.compile_error else {})
 
     # --- stages ---------------------------------------------------------------------------------------------------------
@@ -154,8 +155,9 @@ class Evaluation:
                 async with self._leased(bench.gpu_lease):
                     ring = await self._ring(exam)
                     stack.callback(ring.close)
-                    candidate = await self._open(built, ring)
-                    stack.push_async_callback(candidate.close)
+                candidate = await self._open(built, ring)
+                stack.push_async_callback(candidate.close)
+                async with self._leased(bench.gpu_lease):
                     examination = Examination(candidate, ring, self.host, bench.config)
                     last = await self._verify(examination, exam)
                     if not self.timed:
@@ -165,12 +167,21 @@ class Evaluation:
                     opponent = await (asyncio.shield(opening) if opening else self._opponent(exam))
                 self.compile_error = opponent.facts.compile_error
             async with self.host.timing, self._leased(bench.lease.exclusive):
-                with self.phases.timed("time"):
+                with self.phases.timed("time"), self._observed():
                     self.times = await self._measure(examination, opponent, exam)
             async with self._leased(bench.lease.shared):
                 with self.phases.timed("verify"):
                     await self._check_times(self.times, examination, exam.spare.weights)
                 await self._prove(examination, last, exam.spare)
+
+    @contextlib.contextmanager
+    def _observed(self) -> Iterator[None]:
+        """Note how a GPU was before and after."""
+        gpu = self.bench.environment.get("gpu")
+        before = nvml.reading(gpu) if gpu else None
+        yield
+        after = nvml.reading(gpu) if gpu else None
+        self.states = {name: state._asdict() for name, state in (("gpu_before", before), ("gpu_after", after)) if state}
 
     def _opening(self, exam: Exam) -> asyncio.Future[Opponent] | None:
         """On a GPU: open the baselines beside the verification; they stay open for the next one, even if this one fails."""
@@ -271,6 +282,8 @@ class Evaluation:
         if times.forged:
             missing = times.unaccounted_ns / 1e6
             raise Rejected("hack", "clock", f"the calls took {missing:.2f} ms longer than the process admits")
+        if found := self.bench.device.too_quick(examination.form, times.batch, times.candidate_ms):
+            raise Rejected("hack", "clock", found)
         cases = await self.host.answers(weights, [sample.inputs for sample in times.samples])
         for sample, case in zip(times.samples, cases, strict=True):
             if found := await examination.wrong(case, sample.output):

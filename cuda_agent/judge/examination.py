@@ -17,7 +17,7 @@ from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.sealing import Seal
-from cuda_agent.judge.values import Packed, leaves
+from cuda_agent.judge.values import Packed, same_bytes
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 NONSENSE = "the process answered with nonsense"
@@ -92,13 +92,13 @@ class Examination:
             raise load_fault(failure) from failure
         try:
             places = locate(part.state, answer, self.config.backend, "state_dict")
-            loaded = await _reading(fetch, self._read, part.state, places)
+            loaded = await _reading(fetch, self._bring, part.state, places)
         except Misplaced as fault:
             raise Rejected("load_error", "state_dict", str(fault)) from fault
-        if not _same_bytes(loaded, part.state):
+        if not await asyncio.to_thread(same_bytes, loaded, part.state):
             raise Rejected("hack", "state_mutated", "parameters and buffers do not hold what was loaded into them")
         self._instances += 1
-        return Instance(self._instances - 1, places, part.state)
+        return Instance(self._instances - 1, places, loaded)
 
     async def seal(self) -> None:
         """Take torch's operators and other libraries from the child."""
@@ -119,7 +119,8 @@ class Examination:
                 if found := await self.wrong(case, output):
                     note = "" if case.variant == "plain" else f" ({case.variant})"
                     raise Rejected("wrong_output", None, f"input set {number}{note}: {found}")
-        if not _same_bytes(await _reading(fetch, self._read, instance.state, instance.places), instance.state):
+        held = await _reading(fetch, self._bring, instance.state, instance.places)
+        if not await asyncio.to_thread(same_bytes, held, instance.state):
             raise Rejected("hack", "state_mutated", "forward changed parameters or buffers")
 
     async def needs_kernels(self, instance: Instance, case: Case) -> bool:
@@ -178,10 +179,10 @@ class Examination:
             text = "the output of one call lies where another call's does; return fresh memory from each call"
             raise Rejected("wrong_output", "overwritten", text)
         self.form = located[-1]
-        return [fetch(self._read, case.output, places) for case, places in zip(cases, located, strict=True)]
+        return [fetch(self._bring, case.output, places) for case, places in zip(cases, located, strict=True)]
 
-    def _read(self, address: int, buffer: memoryview) -> None:
-        self.ring.memory.read(self.child, address, buffer)
+    def _bring(self, place: Where) -> Any:
+        return self.ring.memory.bring(self.child, place)
 
     async def _ask(self, method: str, payload: dict[str, Any]) -> Any:
         try:
@@ -211,11 +212,6 @@ def mutation(case: Case, after: Packed | None) -> str:
         return "" if after is None else "forward changed its inputs"
     found = difference(case.after, case.inputs if after is None else after, where="input")
     return f"forward left its inputs as the model does not: {found}" if found else ""
-
-
-def _same_bytes(one: Packed, other: Packed) -> bool:
-    pairs = zip(leaves(one), leaves(other), strict=True)
-    return all(mine[3].tobytes() == theirs[3].tobytes() for mine, theirs in pairs)
 
 
 def _chunks(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:

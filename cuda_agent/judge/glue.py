@@ -25,6 +25,7 @@ from cuda_agent.judge.proof import ALLOWED_OPERATORS
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
 ARENA, REFRESH, SEAL = (Path(__file__).with_name("native") / name for name in ("arena.cpp", "refresh.cpp", "seal.cpp"))
+DEVICE_CODE = tuple(REFRESH.with_name(f"{name}.cu") for name in ("refresh", "compare"))
 TORCH_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
 SYSTEM_LIBRARIES = (
     "libc.so.6",
@@ -40,7 +41,7 @@ SYSTEM_LIBRARIES = (
 CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcudnn.so")
 SYSTEM_SYMBOLS = "system_symbols"
 SEAL_MODULE = "judge_seal.so"
-GLUE_VERSION = 7  # raise when the way the glue is made changes
+GLUE_VERSION = 8  # raise when the way the glue is made changes
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
 
 
@@ -69,7 +70,7 @@ def _key(compiler: str, backend: str, arch: str) -> str:
     version = subprocess.run([compiler, "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True).stdout
     cpu = re.findall(r"^(?:model name|flags)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:2]
     parts = [version, *cpu, _torch_version(), sys.version, backend, arch, str(GLUE_VERSION)]
-    sources = (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH, REFRESH.with_suffix(".cu"), SEAL)
+    sources = (TEMPLATE / "binding.cpp", TEMPLATE / "binding_registry.h", ARENA, REFRESH, SEAL, *DEVICE_CODE)
     parts += [_allowed(), *(path.read_text() for path in sources)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -113,7 +114,8 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
     _must(["strip", "-g", str(folder / "glue.o"), str(folder / SEAL_MODULE)])
     if backend == "cuda":
         _must([compiler, "-O2", "-std=c++17", "-shared", "-fPIC", str(ARENA), "-o", str(folder / "arena.so")])
-        _must([*_cuda_flags(arch), "-cubin", str(REFRESH.with_suffix(".cu")), "-o", str(folder / "refresh.cubin")])
+        for source in DEVICE_CODE:
+            _must([*_cuda_flags(arch), "-cubin", str(source), "-o", str(folder / f"{source.stem}.cubin")])
     _must([compiler, *KERNEL_FLAGS, "-std=c++17", "-shared", str(REFRESH), "-o", str(folder / "refresh.so")])
     vector = ("-DLIGHT_VECTOR_TANH",) if _links(compiler, folder, "_ZGVdN8v_tanhf") else ()
     mvec = ("-lmvec",) if _links(compiler, folder, "_ZGVdN8v_expf") else ()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from cuda_agent.config import Backend, JudgeConfig
 from cuda_agent.errors import ConfigError
+from cuda_agent.judge import nvml
 
 JUDGE_VERSION = 4  # raise when verdicts of before must not be taken for new ones
 NO_GPU = "backend cuda needs an NVIDIA GPU, and {}; use --backend cpu"
@@ -86,5 +87,7 @@ def environment(config: JudgeConfig, threads: int) -> dict[str, Any]:
         "milestone": config.milestone,
     }
     if config.backend == "cuda":
-        facts |= {"driver": gpu().driver, "gpu": gpu().uuid, "arch": gpu().arch, "tf32": config.tf32}
+        found = gpu()
+        facts |= {"driver": found.driver, "cuda": nvml.cuda_version(found.uuid), "gpu": found.uuid, "arch": found.arch}
+        facts["tf32"] = config.tf32
     return facts

@@ -1,7 +1,7 @@
 """Memory that the judge shares with one child, by device: what the ring of inputs stands in, and how answers are read.
 
 `HostMemory` is a sealed memory file. The judge writes and compares through its own mapping, and reads a child's answers
-out of the child's address space, wherever they lie there.
+out of the child's address space, wherever they lie there. `cuda_memory.DeviceMemory` is its like on a GPU.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cuda_agent.judge.answers import Where, gathered
 from cuda_agent.sandbox.forkserver import Child
 from cuda_agent.sandbox.shared import Bytes, SharedBlock
 
@@ -36,13 +37,13 @@ class Memory(Protocol):
     size: int
     child_address: int  # where the child's trusted part says that it mapped the block
 
-    def write(self, offset: int, values: Bytes) -> None:
-        """Put bytes there."""
+    def write(self, offset: int, values: Any) -> None:
+        """Put bytes there: numpy's, or where this is a GPU's memory a `DeviceArray`'s."""
 
-    def holds(self, offset: int, values: Bytes) -> bool:
+    def holds(self, offset: int, values: Any) -> bool:
         """Whether exactly these bytes stand there."""
 
-    def keep(self, values: Bytes) -> Any:
+    def keep(self, values: Any) -> Any:
         """Bytes in a form that `renew` takes quickly."""
 
     def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
@@ -51,15 +52,18 @@ class Memory(Protocol):
         Of other types than floating-point ones the first source is written as it is.
         """
 
-    def taken(self, offset: int, size: int) -> Bytes:
-        """A copy of the bytes there."""
+    def taken(self, offset: int, size: int) -> Any:
+        """A copy of the bytes there, near to where they were."""
 
-    def read(self, child: Child, address: int, buffer: memoryview) -> None:
-        """Fill a buffer from the child's memory at an address of the (frozen) child's.
+    def bring(self, child: Child, place: Where) -> Any:
+        """A copy of a tensor's elements out of the (frozen) child's memory, near to where they were.
 
         Raises:
             ChildFailed: there is no such memory.
         """
+
+    def settle(self) -> None:
+        """Return once the device has nothing left to do that came before; what a child left running there is waited for."""
 
     def close(self) -> None:
         """Give the block back."""
@@ -103,9 +107,12 @@ class HostMemory:
         """A copy of the bytes there."""
         return self.view[offset : offset + size].copy()
 
-    def read(self, child: Child, address: int, buffer: memoryview) -> None:
+    def bring(self, child: Child, place: Where) -> "np.ndarray[Any, Any]":
         """Read the child's memory without its help."""
-        child.peek_into(address, buffer)
+        return gathered(child.peek_into, place)
+
+    def settle(self) -> None:
+        """A frozen child has nothing running."""
 
     def close(self) -> None:
         """Give the block back."""

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_agent.errors import JudgeError
 from cuda_agent.judge import calibrate, inductor
@@ -21,12 +21,17 @@ from cuda_agent.judge.values import Packed, brought
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
 
+if TYPE_CHECKING:
+    from cuda_agent.judge.cuda_memory import Box
+
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 ANSWER_BYTES = 2**32
 
+T = TypeVar("T")
 Leased = Callable[[], contextlib.AbstractAsyncContextManager[None]]
-Question = tuple[int, str]  # the seed of inputs, and a variant of them
+Drawn = tuple[int, str]  # the seed of inputs, and a variant of them
+Question = dict[str, Any] | Callable[[], dict[str, Any]]  # or what makes it, on the device
 
 
 class ProblemInvalid(Exception):
@@ -78,12 +83,13 @@ class ProblemHost:
     """Both children of one problem, asked by one caller at a time."""
 
     def __init__(self, server: ForkServer, code: str, device: Device, lease: Leased, inductor_root: Path) -> None:
-        """Start nothing yet; `lease` is held, besides the caller's, while a child uses the device."""
+        """Start nothing yet; `lease` is held, besides the caller's, while a child uses the device for more than a few calls."""
         self._server, self.code, self._device, self._lease = server, code, device, lease
         self._limits = device.limits(OPEN_SECONDS, ANSWER_BYTES)
         self._root = inductor_root
         self.sha256 = hashlib.sha256(code.encode()).hexdigest()
         self._reference: Child | None = None
+        self._box: Box | None = None
         self._opponent: Opponent | None = None
         self._fault: str | None = None
         self._late = 0  # time-outs in a row
@@ -92,24 +98,14 @@ class ProblemHost:
         self.timing = asyncio.Lock()
         self.users = 0
 
-    async def exam(self, weights: Sequence[int], shared: Sequence[Question], last: Sequence[Question]) -> list[Part]:
+    async def exam(self, weights: Sequence[int], shared: Sequence[Drawn], last: Sequence[Drawn]) -> list[Part]:
         """Sets of inputs with their answers: `shared` ones dealt out among draws of weights, `last` ones under the last draw.
 
         Raises:
             ProblemInvalid: the problem fails, or cannot tell right answers from trivial ones.
         """
         questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
-        async with self._asking:
-            answer = await self._ask_reference("exam", {"weights": list(weights), **questions})
-            try:
-                parts = await asyncio.to_thread(self._parts, answer)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
-                raise ProblemInvalid("the reference answered with nonsense") from error
-        try:
-            self.operators = self.operators or frozenset(map(str, answer["operators"]))
-            await self._calibrate(parts)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise ProblemInvalid("the reference answered with nonsense") from error
+        parts: list[Part] = await self._asked("exam", {"weights": list(weights), **questions}, self._parts, self._lease)
         if self._fault:
             raise ProblemInvalid(self._fault)
         return parts
@@ -120,13 +116,12 @@ class ProblemHost:
         Raises:
             ProblemInvalid: the problem fails.
         """
-        async with self._asking:
-            question = {"weights": weights, "inputs": list(inputs)}
-            answer = await self._ask_reference("given", question, contextlib.nullcontext)
-            try:
-                return await asyncio.to_thread(lambda: [_case(weights, case, self._brought) for case in answer])
-            except (IndexError, KeyError, TypeError, ValueError) as error:
-                raise ProblemInvalid("the reference answered with nonsense") from error
+        cases: list[Case] = await self._asked(
+            "given",
+            lambda: {"weights": weights, "inputs": self._laid(["list", list(inputs)])[1]},
+            lambda answer: [_case(weights, case, self._brought) for case in answer],
+        )
+        return cases
 
     async def exact(self, case: Case) -> Packed | None:
         """A case's expected output in float64; None where the problem cannot run in it. The caller holds the device's lease.
@@ -134,12 +129,15 @@ class ProblemHost:
         Raises:
             ProblemInvalid: the problem fails.
         """
-        async with self._asking:
-            answer = await self._ask_reference("exact", case.question, contextlib.nullcontext)
-            try:
-                return None if answer is None else await asyncio.to_thread(self._brought, answer)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
-                raise ProblemInvalid("the reference answered with nonsense") from error
+
+        def question() -> dict[str, Any]:
+            asked = case.question
+            return asked | {"inputs": self._laid(asked["inputs"])} if "inputs" in asked else asked
+
+        exact: Packed | None = await self._asked(
+            "exact", question, lambda answer: None if answer is None else self._brought(answer)
+        )
+        return exact
 
     async def opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         """The baselines, opened on first use with a ring of at least `sets` sets like `inputs`; hold `timing` to use them.
@@ -155,9 +153,7 @@ class ProblemHost:
 
     async def close(self) -> None:
         """End both children."""
-        if self._reference is not None:
-            await self._reference.close()
-            self._reference = None
+        await self._close_reference()
         await self._close_opponent()
 
     async def _close_opponent(self) -> None:
@@ -166,27 +162,50 @@ class ProblemHost:
             self._opponent.ring.close()
             self._opponent = None
 
-    async def _calibrate(self, parts: Sequence[Part]) -> None:
+    def _calibrate(self, parts: Sequence[Part]) -> None:
         """Find out once whether the problem can be judged at all."""
         plain = [case for case in parts[0].cases if case.variant == PLAIN]
-        if self._fault is not None or len(plain) < 2:
-            return
-        inputs, outputs = [case.inputs for case in plain], [case.output for case in plain]
-        self._fault = await asyncio.to_thread(calibrate.fault, inputs, outputs)
+        if self._fault is None and len(plain) > 1:
+            self._fault = calibrate.fault([case.inputs for case in plain], [case.output for case in plain])
 
-    async def _ask_reference(self, method: str, question: dict[str, Any], lease: Leased | None = None) -> Any:
-        """One call of the reference child, whose answer's tensors are to be brought before the next; hold `_asking`."""
-        try:
-            if self._reference is None or not self._reference.alive:
-                payload = {"code": self.code, **self._device.settings, "threads": self._device.untimed_threads}
-                target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
-                self._reference = await self._server.open(target, payload, self._limits, binds)
-            async with (lease or self._lease)():
-                answer = await self._reference.call(method, question, ANSWER_SECONDS)
-        except ChildFailed as failure:
-            raise self._blamed(failure) from failure
-        self._late = 0
-        return answer
+    async def _asked(
+        self, method: str, question: Question, bring: Callable[[Any], T], lease: Leased = contextlib.nullcontext
+    ) -> T:
+        """One call of the reference child, and what `bring` makes of its answer, before the next one is asked.
+
+        All that uses the device, on either side, happens under `lease`, or under the caller's.
+        """
+        async with self._asking:
+            try:
+                reference = await self._opened_reference()
+                async with lease():
+                    asked = await asyncio.to_thread(question) if callable(question) else question
+                    answer = await reference.call(method, asked, ANSWER_SECONDS)
+                    self._late = 0
+                    return await asyncio.to_thread(bring, answer)
+            except ChildFailed as failure:
+                raise self._blamed(failure) from failure
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ProblemInvalid("the reference answered with nonsense") from error
+
+    async def _opened_reference(self) -> Child:
+        if self._reference is None or not self._reference.alive:
+            await self._close_reference()
+            self._box = await asyncio.to_thread(self._device.box)
+            payload = {"code": self.code, **self._device.settings, "threads": self._device.untimed_threads}
+            payload["box"] = self._box.size if self._box else 0
+            shared = self._box.descriptor if self._box else None
+            target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
+            self._reference = await self._server.open(target, payload, self._limits, binds, shared=shared)
+        return self._reference
+
+    async def _close_reference(self) -> None:
+        if self._reference is not None:
+            await self._reference.close()
+            self._reference = None
+        if self._box is not None:
+            self._box.close()
+            self._box = None
 
     def _blamed(self, failure: ChildFailed) -> Exception:
         """Whose fault a child's failure is: one time-out may be a busy host's, a second one in a row is the problem's."""
@@ -197,15 +216,19 @@ class ProblemHost:
             return ProblemInvalid(f"the problem gave {failure.detail}, {self._late} times in a row")
         return JudgeError(f"the problem did not answer in time: {failure.detail}")
 
+    def _laid(self, packed: Packed) -> Packed:
+        return packed if self._box is None else self._box.laid(packed)
+
     def _brought(self, packed: Packed) -> Packed:
         assert self._reference is not None
-        try:
-            return brought(packed, self._reference.peek_into)
-        except ChildFailed as failure:
-            raise self._blamed(failure) from failure
+        return brought(packed, self._reference.peek_into, self._box)
 
     def _parts(self, answer: Any) -> list[Part]:
-        return [_part(part, self._brought) for part in answer["parts"]]
+        assert self._reference is not None
+        parts = [_part(part, self._brought, self._reference.peek_into) for part in answer["parts"]]
+        self.operators = self.operators or frozenset(map(str, answer["operators"]))
+        self._calibrate(parts)
+        return parts
 
     async def _open_opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         bundle = inductor.bundle_path(self._root, self.sha256)
@@ -216,8 +239,7 @@ class ProblemHost:
         target, binds = "cuda_agent.judge.baseline:open_baseline", (Bind.of(self._root), *self._device.binds)
         try:
             child = await self._server.open(target, payload, self._limits, binds, shared=ring.memory.descriptor)
-            async with self._lease():
-                answer = await child.call("prepare", {}, OPEN_SECONDS)
+            answer = await child.call("prepare", {}, OPEN_SECONDS)
         except BaseException as failure:
             ring.close()
             raise (self._blamed(failure) if isinstance(failure, ChildFailed) else failure) from failure
@@ -228,10 +250,11 @@ class ProblemHost:
         return Opponent(child, ring, facts)
 
 
-def _part(data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Part:
+def _part(data: dict[str, Any], bring: Callable[[Packed], Packed], read: Callable[..., None]) -> Part:
+    """The draw itself goes on to the candidate, so it comes to the host."""
     weights = int(data["weights"])
     cases = tuple(_case(weights, case, bring) for case in data["cases"])
-    return Part(bring(data["init"]), bring(data["state"]), cases)
+    return Part(brought(data["init"], read), brought(data["state"], read), cases)
 
 
 def _case(weights: int, data: dict[str, Any], bring: Callable[[Packed], Packed]) -> Case:

@@ -83,6 +83,17 @@ def idle_kernels(total_ns: int, inside_ns: int, calls: int) -> str:
     return f"only {100 * inside_ns / total_ns:.0f} % of forward's time is spent in kernels/; they must do the work"
 
 
+def faster_than_memory(written: int, calls: int, ms: float, *, cache: int, bandwidth: float) -> str:
+    """Why calls of `ms` each cannot have written so many bytes each, in words; or an empty string.
+
+    The outputs of a batch of `calls` lie side by side; all but `cache` bytes of them reach the memory within the batch's time.
+    """
+    floor = 1e3 * max(0, written * calls - cache) / bandwidth / calls
+    if ms >= floor:
+        return ""
+    return f"a call took {ms:.4f} ms, and the memory needs {floor:.4f} ms for its output alone"
+
+
 def _operator(symbol: str) -> str:
     """The name in at::_ops::NAME::call, or an empty string."""
     found = _OPERATOR.match(symbol)

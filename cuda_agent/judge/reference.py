@@ -3,16 +3,19 @@
 Runs the problem's own, untrusted code in a sandbox of its own; the submission never runs here.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cuda_agent.judge.child_device import child_device
+from cuda_agent.judge.child_device import ChildBox, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import GIVEN, PLAIN, applied, has_floats
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
+
+T = TypeVar("T")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -32,9 +35,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Reference:
     """One problem, asked again and again; each exam is one call, so that callers cannot mix."""
 
-    def __init__(self, problem: LoadedProblem) -> None:
-        """Hold a loaded problem."""
-        self.problem = problem
+    def __init__(self, problem: LoadedProblem, box: ChildBox | None = None) -> None:
+        """Hold a loaded problem; on a GPU answers are laid into the `box`."""
+        self.problem, self.box = problem, box
         self.operators: list[str] = []
         self.kept: list[Any] = []
 
@@ -44,16 +47,16 @@ class Reference:
         Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
         cases: seed, variant, inputs, output, inputs after the call if they changed, whether it answers with their memory.
-        Variants whose answer is not finite are left out. Tensors stay in this process until the next call (`values.held`).
+        Variants whose answer is not finite are left out. Tensors stay where they are until the next call (`values.held`).
         """
-        self.kept = []
+        self._begin()
         weights, shared = list(payload["weights"]), list(payload["shared"])
         if not self.problem.model(weights[0]).state_dict():
             weights = weights[:1]
         shares = [shared[number :: len(weights)] for number in range(len(weights))]
         shares[-1] += payload["last"]
         parts = [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]
-        return {"parts": parts, "operators": self._operators(weights[0])}
+        return {"parts": self._done(parts), "operators": self._operators(weights[0])}
 
     def _operators(self, weights: int) -> list[str]:
         """Names of torch's operators in a call, found once."""
@@ -67,7 +70,7 @@ class Reference:
         model = self.problem.model(weights)
         with torch.no_grad():
             cases = [case for seed, variant in questions if (case := self._case(model, seed, variant)) is not None]
-        init, state = self._held(self.problem.init_inputs(weights)), self._held(dict(model.state_dict()))
+        init, state = (held(pack(value), self.kept) for value in (self.problem.init_inputs(weights), dict(model.state_dict())))
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
@@ -92,24 +95,36 @@ class Reference:
 
     def given(self, payload: dict[str, Any]) -> list[Any]:
         """Cases of each of `inputs` (packed) under a draw of weights."""
-        self.kept = []
+        self._begin(payload["inputs"])
         model = self.problem.model(payload["weights"])
         with torch.no_grad():
-            return [self._answered(model, self._unpacked(inputs), 0, GIVEN) for inputs in payload["inputs"]]
+            return self._done([self._answered(model, self._unpacked(inputs), 0, GIVEN) for inputs in payload["inputs"]])
+
+    def _begin(self, letters: Sequence[Any] = ()) -> None:
+        """Let go of what was answered before; `letters` are packed values that came with the question."""
+        self.kept = []
+        if self.box is not None:
+            self.box.begin(letters)
+
+    def _done(self, answer: T) -> T:
+        """An answer whose tensors are there."""
+        if self.box is not None:
+            torch.cuda.synchronize()
+        return answer
 
     def _unpacked(self, inputs: Any) -> list[Any]:
-        return list(self.problem.device.moved(unpack(inputs)))
+        return list(self.problem.device.moved(unpack(inputs, self.box.taken if self.box is not None else None)))
 
     def _held(self, value: Any) -> Any:
-        return held(pack(value), self.kept)
+        return held(pack(value, self.box.place if self.box is not None else None), self.kept)
 
     def exact(self, payload: dict[str, Any]) -> Any:
         """The output in float64 for the weights and inputs of a case, or None."""
+        self._begin([payload["inputs"]] if "inputs" in payload else ())
         model, inputs = self.problem.model(payload["weights"]), self._inputs(payload)
         try:
             with torch.no_grad():
-                self.kept = []
-                return self._held(_to(model.double()(*_to(inputs, torch.float64)), torch.float64))
+                return self._done(self._held(_to(model.double()(*_to(inputs, torch.float64)), torch.float64)))
         except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
             return None
 
@@ -135,5 +150,6 @@ def _storages(value: Any) -> set[int]:
 
 
 def open_reference(payload: dict[str, Any]) -> Reference:
-    """Entry for the fork server: `code`; `backend`, `threads`, `tf32`."""
-    return Reference(LoadedProblem(payload["code"], child_device(payload)))
+    """Entry for the fork server: `code`; `backend`, `threads`, `tf32`; size of the `box`, 0 where there is none."""
+    device = child_device(payload)
+    return Reference(LoadedProblem(payload["code"], device), device.box(payload["box"]))

@@ -46,14 +46,22 @@ class Leaf(NamedTuple):
         flat = block[begin : begin + self.size].view(kind)
         return np.lib.stride_tricks.as_strided(flat, self.shape, [stride * kind.itemsize for stride in self.strides])
 
-    def packed(self, run: Bytes) -> Packed:
+    def packed(self, run: Any) -> Packed:
         """The tensor of these bytes."""
+        if not isinstance(run, np.ndarray):
+            kind = storage_type(self.dtype)
+            flat = run.viewed(kind, (self.size // kind.itemsize,))
+            return ["tensor", self.dtype, list(self.shape), flat.strided(self.shape, self.strides), list(self.strides)]
         array = np.ascontiguousarray(self._replace(offset=0).over(run, 0))
         return ["tensor", self.dtype, list(self.shape), array.reshape(self.shape), list(self.strides)]
 
     def run(self, array: "np.ndarray[Any, Any]") -> Bytes:
         """A contiguous array's bytes in the order of this tensor's memory."""
         order = sorted(range(len(self.shape)), key=lambda dimension: (-self.strides[dimension], dimension))
+        if not isinstance(array, np.ndarray):
+            steps = _contiguous(self.shape)
+            walked = array.strided([self.shape[axis] for axis in order], [steps[axis] for axis in order])
+            return walked.viewed(np.dtype(np.uint8), (self.size,))
         return np.ascontiguousarray(array.reshape(self.shape).transpose(order)).reshape(-1).view(np.uint8)
 
 
@@ -138,8 +146,8 @@ class Ring:
         pairs = zip(self._offsets(number), self.layout.leaves, strict=True)
         return with_leaves(self.layout.tree, (leaf.packed(self.memory.taken(offset, leaf.size)) for offset, leaf in pairs))
 
-    def _runs(self, inputs: Packed) -> list[Bytes]:
-        return [leaf.run(np.asarray(packed[3])) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
+    def _runs(self, inputs: Packed) -> list[Any]:
+        return [leaf.run(packed[3]) for leaf, packed in zip(self.layout.leaves, leaves(inputs), strict=True)]
 
     def _offsets(self, number: int) -> list[int]:
         return [number * self.layout.pitch + leaf.offset for leaf in self.layout.leaves]

@@ -4,6 +4,7 @@ A variant touches floating-point tensors only and is a function of the drawn inp
 has no finite answer to a variant, nobody is asked it.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,8 @@ PLAIN, GIVEN = "plain", "given"  # as drawn; inputs that the judge hands over
 
 
 def _signs(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    flips = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
-    return tensor * (flips * 2 - 1).to(tensor.device, tensor.dtype)
+    flips = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8, device=tensor.device)
+    return tensor * (flips * 2 - 1).to(tensor.dtype)
 
 
 def _large(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -43,8 +44,8 @@ def applied(variant: str, inputs: Any, seed: int) -> Any:
     """Inputs under a variant; strides are kept."""
     if variant == PLAIN:
         return inputs
-    generator = torch.Generator().manual_seed(seed)
-    return mapped(inputs, lambda tensor: _changed(tensor, VARIANTS[variant], generator))
+    seeds = itertools.count(seed)
+    return mapped(inputs, lambda tensor: _changed(tensor, VARIANTS[variant], next(seeds)))
 
 
 def has_floats(inputs: Any) -> bool:
@@ -52,7 +53,8 @@ def has_floats(inputs: Any) -> bool:
     return any(tensor.is_floating_point() for tensor in tensors(inputs))
 
 
-def _changed(tensor: torch.Tensor, change: Any, generator: torch.Generator) -> torch.Tensor:
+def _changed(tensor: torch.Tensor, change: Any, seed: int) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
+    generator = torch.Generator(tensor.device).manual_seed(seed)
     return tensor.detach().clone(memory_format=torch.preserve_format).copy_(change(tensor.detach(), generator))

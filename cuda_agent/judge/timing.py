@@ -1,10 +1,10 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
 A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
-releasing the batch until the child says that it is done; a batch's time per call is the larger of that (less an empty
-batch's) and of what the child admits, for all three alike. Outside its turn a child is frozen: it can neither work ahead nor
-disturb the others. Of some batches, chosen by the judge alone, inputs and answers are read from the frozen child, and
-compared afterwards.
+releasing the batch until the child says that it is done and the device has nothing left to do; a batch's time per call is
+the larger of that (less an empty batch's) and of what the child admits, for all three alike. Outside its turn a child is
+frozen: it can neither work ahead nor disturb the others. Of some batches, chosen by the judge alone, inputs and answers are
+read from the frozen child, and compared afterwards.
 
 Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met. Runs in a thread: no event
 loop sits between a request and its answer.
@@ -67,6 +67,7 @@ class Times:
     inside_ns: int = 0  # of all the time admitted (`own_ns`, in so many `calls`), what passed inside the extension
     own_ns: int = 0
     calls: int = 0
+    batch: int = 1  # calls in a turn
 
     @property
     def forged(self) -> bool:
@@ -111,6 +112,7 @@ class Runner:
         self.child.thaw()
         start = time.perf_counter_ns()
         answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, self.seconds)
+        self.ring.memory.settle()
         wall = time.perf_counter_ns() - start
         self.child.freeze()
         return _checked(answer, len(sets), wall)
@@ -120,7 +122,7 @@ class Runner:
         if len(addresses) != len(self.form):
             raise ChildFailed("crash", "a timed call answered with another number of tensors")
         places = [place.moved(to) for place, to in zip(self.form, addresses, strict=True)]
-        output = fetch(functools.partial(self.ring.memory.read, self.child), self.expected, places)
+        output = fetch(functools.partial(self.ring.memory.bring, self.child), self.expected, places)
         after = self.ring.taken(number) if self.ring.changed(number, inputs) else None
         block = (self.ring.memory.child_address, self.ring.layout.size)
         return Sample(inputs, output, after, any(place.overlaps(*block) for place in places))
@@ -212,7 +214,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
             break
         if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns)
+    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns, count)
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
@@ -263,7 +265,7 @@ def ratio_interval(ratios: Sequence[float], z: float = 1.96) -> tuple[float, flo
     return ordered[low], ordered[high]
 
 
-def _times(contestants: Sequence[Contestant], inside_ns: int) -> Times:
+def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Times:
     medians = {contestant.name: statistics.median(contestant.ms) for contestant in contestants}
     own = contestants[0]
     unaccounted, admitted = min(own.unaccounted)
@@ -281,4 +283,5 @@ def _times(contestants: Sequence[Contestant], inside_ns: int) -> Times:
         inside_ns=inside_ns,
         own_ns=own.own,
         calls=own.calls,
+        batch=batch,
     )

@@ -42,14 +42,15 @@ def test_placed_inputs_stand_there_until_someone_writes() -> None:
 
 
 def test_refreshed_floats_are_new_and_indices_stay_valid() -> None:
-    ring = ring_of(INPUTS, 2)
-    seen = [FLOATS.copy()]
+    many = np.arange(3_000, dtype=np.float32).reshape(60, 50)  # of a few, a draw may repeat another
+    ring = ring_of(["list", [tensor(many), tensor(INDICES)]], 2)
+    seen = [many]
     for _ in range(20):
         ring.refresh(0)
         found = stored(ring, 0, 0).copy()
         assert not any(np.array_equal(found, before) for before in seen)
         seen.append(found)
-        assert found.min() >= 0.0 and found.max() <= FLOATS.max()
+        assert found.min() >= 0.0 and found.max() <= many.max()
         assert np.array_equal(stored(ring, 0, 1), INDICES)
 
 

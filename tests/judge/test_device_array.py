@@ -1,0 +1,122 @@
+"""On a GPU: what the judge's own kernels find is what numpy finds on the host."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_agent.judge import glue, machine
+from cuda_agent.judge.compare import difference
+from cuda_agent.judge.values import leaves, with_leaves
+from cuda_agent.store.session import cache_folder
+
+pytestmark = pytest.mark.gpu
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "bool", "uint8", "complex64"]
+SHAPES = [(), (1,), (3, 5), (257, 129), (0, 4), (2, 3, 4, 5)]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Path]:
+    yield Path(glue.prepare(cache_folder(), "cuda", machine.gpu().arch).folder) / "compare.cubin"
+
+
+def drawn(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(0, 3, shape)
+    if dtype == "bfloat16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if dtype == "bool":
+        return values > 0
+    if dtype == "complex64":
+        return (values + 1j * np.flip(values)).astype(dtype)
+    return np.asarray(values).astype(dtype)
+
+
+def packed(dtype: str, array: np.ndarray) -> list[Any]:
+    return ["tensor", dtype, list(array.shape), array, [step // array.itemsize for step in np.ascontiguousarray(array).strides]]
+
+
+def lifted(kernels: Path, value: list[Any]) -> list[Any]:
+    from cuda_agent.judge.device_array import DeviceArray
+
+    return with_leaves(value, ([*leaf[:3], DeviceArray.of(kernels, leaf[3]), leaf[4]] for leaf in leaves(value)))
+
+
+def changed(array: np.ndarray, dtype: str, seed: int) -> np.ndarray:
+    """With one element in another place, which may differ by little."""
+    other = array.copy()
+    if array.size:
+        index = np.unravel_index(np.random.default_rng(seed).integers(array.size), array.shape)
+        other[index] = ~other[index] if dtype == "bool" else other[index] + array.dtype.type(1)
+    return other
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_same_differences_are_found(kernels: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    expected = drawn(dtype, shape, 1)
+    for number, got in enumerate((expected.copy(), changed(expected, dtype, 2), drawn(dtype, shape, 3))):
+        one, other = packed(dtype, expected), packed(dtype, got)
+        there = difference(lifted(kernels, one), lifted(kernels, other))
+        here = difference(one, other)
+        assert bool(there) == bool(here), (number, there, here)
+        assert there.partition(";")[0] == here.partition(";")[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_exact_answer_widens_what_is_allowed_alike(kernels: Path, dtype: str) -> None:
+    expected = drawn(dtype, (300, 70), 4)
+    exact = np.random.default_rng(4).normal(0, 3, (300, 70))
+    for factor in (0.0, 1e-5, 1e-4, 1e-2):
+        got = (exact * (1 + factor)).astype(np.float32)
+        stored = (got.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else got.astype(dtype)
+        one, other, truth = packed(dtype, expected), packed(dtype, stored), packed("float64", exact)
+        here, there = difference(one, other, truth), difference(*(lifted(kernels, value) for value in (one, other, truth)))
+        assert there == here
+
+
+def test_what_is_not_finite_must_be_so_in_both(kernels: Path) -> None:
+    expected = np.array([1.0, np.nan, np.inf, -np.inf, 2.0] * 100, np.float32)
+    for position, value in ((0, np.nan), (1, 0.0), (2, -np.inf), (3, 5.0)):
+        got = expected.copy()
+        got[position] = value
+        there = difference(lifted(kernels, packed("float32", expected)), lifted(kernels, packed("float32", got)))
+        assert there == difference(packed("float32", expected), packed("float32", got)) != ""
+    same = lifted(kernels, packed("float32", expected))
+    assert difference(same, lifted(kernels, packed("float32", expected))) == ""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_strided_elements_are_gathered_in_order(kernels: Path, dtype: str) -> None:
+    from cuda_agent.judge.device_array import DeviceArray
+
+    array = drawn(dtype, (6, 10, 7), 5)
+    near = DeviceArray.of(kernels, array)
+    for axes in ((0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)):
+        turned = array.transpose(axes)
+        steps = [step // array.itemsize for step in turned.strides]
+        assert np.array_equal(near.strided(turned.shape, steps).host(), turned)
+    assert np.array_equal(near.strided((6, 5), [70, 14]).host(), array[:, ::2, 0])
+    one = np.asarray(array.reshape(-1)[3])
+    assert np.array_equal(near.filled(one).host(), np.broadcast_to(one, array.shape))
+
+
+def test_bytes_are_the_same_or_not(kernels: Path) -> None:
+    from cuda_agent.judge.device_array import DeviceArray
+
+    for size in (1, 7, 8, 9, 1_000_003):
+        array = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
+        near = DeviceArray.of(kernels, array)
+        assert near.same(DeviceArray.of(kernels, array))
+        for place in (0, size - 1):
+            other = array.copy()
+            other[place] ^= 1
+            assert not near.same(DeviceArray.of(kernels, other))
+
+
+def test_means_are_numpys(kernels: Path) -> None:
+    from cuda_agent.judge.device_array import DeviceArray
+
+    array = np.random.default_rng(1).normal(5, 1, (999, 77)).astype(np.float32)
+    assert DeviceArray.of(kernels, array).mean("float32") == pytest.approx(array.mean(dtype=np.float64), rel=1e-12)
