@@ -315,8 +315,11 @@ class JudgeConfig(Frozen):
     threads: int = Field(0, ge=0, le=1_024, description="CPU threads of candidate, eager and compile alike; 0 is all cores")
     inputs: int = Field(5, ge=1, le=100, description="fresh random inputs each submission must answer (paper: 5)")
     min_repetitions: int = Field(15, ge=3, le=10_000, description="fewest timed rounds")
-    max_repetitions: int = Field(60, ge=3, le=10_000, description="most timed rounds")
+    max_repetitions: int = Field(200, ge=3, le=10_000, description="most timed rounds")
     timing_seconds: Seconds = Field(2.0, description="most seconds spent on timing one submission")
+    precision: Share = Field(
+        1.0, description="timing goes on until a reward step is clear and every ratio is known to this share (1: the step alone)"
+    )
     build_seconds: Seconds = Field(120.0, description="wall-clock limit of a build")
     run_seconds: Seconds = Field(30.0, description="wall-clock limit of load and verification")
     memory_mb: int = Field(4_000, ge=256, description="address space of a submission's process")

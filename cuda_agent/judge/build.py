@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 MANIFEST_VARIABLE = "CUDA_AGENT_GLUE"
 MODULES = {"cpu": "cpu_extension", "cuda": "cuda_extension"}
 SOURCES = {"cpu": (".cpp", ".cc"), "cuda": (".cpp", ".cc", ".cu")}
+TORCH_STANDARD = "-std=c++20"
 TORCH_HEADERS = re.compile(r'^\s*#\s*include\s*[<"](torch|ATen|c10|pybind11)/', re.MULTILINE)
 
 
@@ -31,13 +32,14 @@ class Manifest(NamedTuple):
     torch_includes: tuple[str, ...]
     link: tuple[str, ...]
     cuda: tuple[str, ...] = ()
+    precompiled: tuple[str, ...] = ()  # options for sources that include torch's headers
     environment: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read what `prepare` wrote."""
         data = json.loads(path.read_text())
-        lists = {name: tuple(data[name]) for name in ("compile", "torch_includes", "link", "cuda")}
+        lists = {name: tuple(data[name]) for name in ("compile", "torch_includes", "link", "cuda", "precompiled")}
         return cls(data["backend"], data["folder"], **lists, environment=tuple((k, v) for k, v in data["environment"]))
 
     @property
@@ -126,8 +128,8 @@ def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fas
             extra += [word for flag in manifest.torch_includes for word in ("-isystem", flag.removeprefix("-isystem"))]
         return [*manifest.cuda, *extra, f"-I{manifest.folder}", "-c", name, "-o", output]
     # Torch's headers (from 2.13 on) need C++20; everything else is C++17.
-    standard = "c++20" if _includes_torch(source) else "c++17"
-    return [*manifest.compile, f"-std={standard}", *manifest.torch_includes, "-c", name, "-o", output]
+    standard = (TORCH_STANDARD, *manifest.precompiled) if _includes_torch(source) else ("-std=c++17",)
+    return [*manifest.compile, *standard, *manifest.torch_includes, "-c", name, "-o", output]
 
 
 def _run_all(commands: Sequence[Sequence[str]], folder: Path, deadline: float) -> list[str]:

@@ -7,7 +7,7 @@ torch bring along.
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuda_agent.errors import DeviceError
 
@@ -48,6 +48,19 @@ def _context() -> Any:
     kept = calls.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
     must(calls.cuMemPoolSetAttribute(must(calls.cuDeviceGetDefaultMemPool(device)), kept, calls.cuuint64_t(KEPT_BYTES)))
     return context
+
+
+class MemoryState(NamedTuple):
+    """Bytes of the device."""
+
+    free: int
+    total: int
+
+
+def memory() -> MemoryState:
+    """As it is now, whoever took the rest."""
+    use_device()
+    return MemoryState(*map(int, must(driver().cuMemGetInfo())))
 
 
 @cache

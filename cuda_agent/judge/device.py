@@ -1,6 +1,7 @@
 """The measuring device as the judge sees it: what its children are told, which memory they share, what they may use."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
 LEAST_ARENA = 2 * 2**30
-BOX = 2 * 2**30
+CONTEXT = 2**30  # what a process on a GPU takes for itself, generously
+BOX, BOX_SHARE = 2 * 2**30, 64  # bytes, and at most one part in so many of the device's memory
+EVALUATION = 8 * 2**30  # a GPU's memory for each evaluation under way, with its share of references and baselines
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,28 @@ class Device:
         room = _room(sources[0], outputs, state, sets) if self.is_gpu and outputs is not None else 0
         return Ring(sources, sets, self._memory(Layout.of(sources[0], sets).size + room))
 
+    def candidate_bytes(self, inputs: Packed, wanted: int, outputs: Packed, state: Packed | None) -> int:
+        """What a candidate with such a ring takes of a GPU's memory; 0 on a processor."""
+        if not self.is_gpu:
+            return 0
+        sets = ring_sets(inputs, wanted, GPU_RING)
+        return Layout.of(inputs, sets).size + _room(inputs, outputs, state, sets) + CONTEXT
+
+    def most_at_once(self) -> int:
+        """How many evaluations should be under way: one for each core, and no more than a GPU's memory holds."""
+        cores = len(os.sched_getaffinity(0))
+        if not self.is_gpu:
+            return cores
+        from cuda_agent.judge.cuda_driver import memory
+
+        return max(1, min(cores, memory().total // EVALUATION))
+
+    def free_bytes(self) -> int:
+        """Of a GPU's memory."""
+        from cuda_agent.judge.cuda_driver import memory
+
+        return memory().free
+
     def too_quick(self, form: Sequence[Where], calls: int, ms: float) -> str:
         """Why the times of batches of `calls` cannot be, given where an answer's tensors lie; empty if they can.
 
@@ -94,9 +119,10 @@ class Device:
         """
         if not self.is_gpu:
             return None
+        from cuda_agent.judge.cuda_driver import memory
         from cuda_agent.judge.cuda_memory import Box
 
-        return Box(BOX, self.glue)
+        return Box(min(BOX, memory().total // BOX_SHARE), self.glue)
 
     def _memory(self, size: int) -> Memory:
         if not self.is_gpu:
@@ -109,7 +135,7 @@ class Device:
 def _room(inputs: Packed, outputs: Packed, state: Packed | None, sets: int) -> int:
     """Bytes for what torch allocates in a candidate: all answers of a batch, some temporaries of each, its weights."""
     call = _bytes(inputs) + _bytes(outputs)
-    return max(LEAST_ARENA, 2 * call * min(sets, 32) + 6 * (_bytes(state) if state else 0))
+    return max(LEAST_ARENA, _bytes(outputs) * sets + 6 * (call + (_bytes(state) if state else 0)))
 
 
 def _bytes(packed: Packed) -> int:

@@ -17,12 +17,13 @@ from typing import Any
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import DeviceError
 from cuda_agent.judge import nvml, proof
+from cuda_agent.judge.admission import Admission
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.examination import Examination, Instance, mutation
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
-from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
+from cuda_agent.judge.problem_host import NO_MEMORY, Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.stress import PLAIN, VARIANTS
@@ -45,6 +46,7 @@ class Bench:
     lease: Lease
     device: Device
     environment: Mapping[str, Any]
+    admission: Admission
     clock: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "judge-clock"))
 
     def gpu_lease(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -152,11 +154,14 @@ class Evaluation:
             async with self._leased(bench.core_lease):
                 exam, built = await self._prepare()
                 opening = self._opening(exam)
+                with self.phases.timed("queue"):
+                    arrived = await stack.enter_async_context(bench.admission.admitted(self._room(exam)))
                 async with self._leased(bench.gpu_lease):
                     ring = await self._ring(exam)
                     stack.callback(ring.close)
                 candidate = await self._open(built, ring)
                 stack.push_async_callback(candidate.close)
+                arrived()
                 async with self._leased(bench.gpu_lease):
                     examination = Examination(candidate, ring, self.host, bench.config)
                     last = await self._verify(examination, exam)
@@ -169,6 +174,8 @@ class Evaluation:
             async with self.host.timing, self._leased(bench.lease.exclusive):
                 with self.phases.timed("time"), self._observed():
                     self.times = await self._measure(examination, opponent, exam)
+                    if self.times.forged:  # a busy host may look like that once, a forged clock does always
+                        self.times = await self._measure(examination, opponent, exam)
             async with self._leased(bench.lease.shared):
                 with self.phases.timed("verify"):
                     await self._check_times(self.times, examination, exam.spare.weights)
@@ -229,6 +236,10 @@ class Evaluation:
         spare, state = exam.spare, exam.parts[-1].state
         return await asyncio.to_thread(self.bench.device.ring, exam.sources, MAX_BATCH, spare.output, state)
 
+    def _room(self, exam: Exam) -> int:
+        spare, state = exam.spare, exam.parts[-1].state
+        return self.bench.device.candidate_bytes(spare.inputs, MAX_BATCH, spare.output, state)
+
     async def _open(self, built: Built, ring: Ring) -> Child:
         config, device = self.bench.config, self.bench.device
         payload: dict[str, Any] = {"files": dict(self.submission.files), "module": MODULES[config.backend]}
@@ -240,7 +251,9 @@ class Evaluation:
         with self.phases.timed("load"):
             try:
                 return await self.bench.server.open(target, payload, limits, device.binds, shared=shared)
-            except ChildFailed as failure:
+            except ChildFailed as failure:  # nothing of the submission ran yet
+                if failure.name in NO_MEMORY:
+                    raise DeviceError(f"no memory for the candidate: {failure.detail}") from failure
                 raise load_fault(failure) from failure
 
     async def _verify(self, examination: Examination, exam: Exam) -> Instance:

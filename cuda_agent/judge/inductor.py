@@ -8,12 +8,14 @@ compiler or CPU is ignored by inductor's own keys.
 Imports torch inside functions only.
 """
 
+import importlib
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from cuda_agent.config import Backend
+from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox.forkserver import ForkServer
 
 ROOT_VARIABLE = "CUDA_AGENT_INDUCTOR"
@@ -21,7 +23,7 @@ CODE_FOLDER = "/tmp/inductor"  # the same in every child: generated code may nam
 ROLES = ("cuda_agent.judge.candidate", "cuda_agent.judge.reference", "cuda_agent.judge.baseline")
 PRELOAD = {
     "cpu": ("cuda_agent.judge.inductor:warm", *ROLES),
-    "cuda": ROLES,  # inductor's import starts the CUDA driver, which does not survive a fork
+    "cuda": ("cuda_agent.judge.inductor:warm_for_gpu", *ROLES),
 }
 START_SECONDS = 300.0
 SKIPPED = ("locks",)
@@ -39,8 +41,15 @@ async def warm_server(cache_dir: Path, threads: int = 0, backend: Backend = "cpu
         SandboxError: it did not start.
     """
     threads = threads or len(os.sched_getaffinity(0))
-    server = ForkServer(PRELOAD[backend], environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)})
-    await server.start(START_SECONDS)
+    settings = environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)}
+    server = ForkServer(PRELOAD[backend], settings)
+    try:
+        await server.start(START_SECONDS)
+    except SandboxError:
+        if backend == "cpu":
+            raise
+        server = ForkServer(ROLES, settings)  # a driver that starts all the same: every child imports inductor by itself
+        await server.start(START_SECONDS)
     return server
 
 
@@ -48,7 +57,9 @@ def environment(root: Path) -> dict[str, str]:
     """What a fork server that preloads `warm` needs in its environment; creates `root`."""
     root.mkdir(parents=True, exist_ok=True)
     # One compiling thread: no pool of processes behind a single small module, and no thread in the fork server.
-    return {ROOT_VARIABLE: str(root), "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+    settings = {ROOT_VARIABLE: str(root), "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+    # Whether there is a GPU is to be answered without starting its driver, which does not survive a fork.
+    return settings | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 def warm() -> None:
@@ -65,6 +76,11 @@ def warm() -> None:
     with torch.no_grad():
         torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()))(torch.zeros(16, 16))
     torch._dynamo.reset()
+
+
+def warm_for_gpu() -> None:
+    """Import most of what compiling for a GPU needs; the rest would leave a thread, and tracing a module start the driver."""
+    importlib.import_module("torch._inductor.config")
 
 
 def _no_progress_monitor() -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import CudaAgentError, DeviceError, JudgeError
 from cuda_agent.judge import doubts, glue, inductor, machine
+from cuda_agent.judge.admission import Admission
 from cuda_agent.judge.build import Manifest
 from cuda_agent.judge.builds import Builds
 from cuda_agent.judge.device import Device
@@ -60,13 +61,14 @@ class JudgePool:
         `cache_dir` holds the glue, inductor's headers and the default lease. `server` is a running one of
         `inductor.warm_server` to use instead of an own one. `lookup(key)` and `record(key, verdict)` may be
         plain or async and let the caller keep verdicts. At most `max_problems` keep their children (about 250 MB each);
-        `at_once` submissions build and verify at a time (0: one per core).
+        `at_once` submissions build and verify at a time (0: one per core, as far as a GPU's memory goes).
         """
         self.config, self._cache_dir = config, cache_dir.resolve()
         self.lease = lease or Lease(device_lease_path(self._cache_dir))
         self._server, self._own_server = server, server is None
         self._lookup, self._record, self._max_problems = lookup, record, max_problems
-        self._slots = _Slots(at_once or len(os.sched_getaffinity(0)))
+        self._at_once = at_once
+        self._slots: _Slots
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
         self._feats = doubts.Feats()
@@ -90,7 +92,9 @@ class JudgePool:
         builds = Builds(self._server, manifest, self.config, self._cache_dir / "builds")
         environment = machine.environment(self.config, threads)
         device = Device(self.config, threads, Path(manifest.folder))
-        self._bench = Bench(self._server, builds, self.config, self.lease, device, environment)
+        self._slots = _Slots(self._at_once or device.most_at_once())
+        admission = Admission(device.free_bytes)
+        self._bench = Bench(self._server, builds, self.config, self.lease, device, environment, admission)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

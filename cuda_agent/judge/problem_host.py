@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cuda_agent.errors import JudgeError
+from cuda_agent.errors import DeviceError, JudgeError
 from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
 from cuda_agent.judge.device import Device
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 ANSWER_BYTES = 2**32
+
+NO_MEMORY = {"DeviceError", "OutOfMemoryError"}  # of what is raised in a child
 
 T = TypeVar("T")
 Leased = Callable[[], contextlib.AbstractAsyncContextManager[None]]
@@ -173,16 +175,18 @@ class ProblemHost:
     ) -> T:
         """One call of the reference child, and what `bring` makes of its answer, before the next one is asked.
 
-        All that uses the device, on either side, happens under `lease`, or under the caller's.
+        All that uses the device, on either side, happens under `lease`, or under the caller's. It is taken first: whoever
+        holds it may be waiting for the child, and must not wait for someone who waits for the lease.
         """
         async with self._asking:
+            await self._opened_reference()
+        async with lease(), self._asking:
             try:
                 reference = await self._opened_reference()
-                async with lease():
-                    asked = await asyncio.to_thread(question) if callable(question) else question
-                    answer = await reference.call(method, asked, ANSWER_SECONDS)
-                    self._late = 0
-                    return await asyncio.to_thread(bring, answer)
+                asked = await asyncio.to_thread(question) if callable(question) else question
+                answer = await reference.call(method, asked, ANSWER_SECONDS)
+                self._late = 0
+                return await asyncio.to_thread(bring, answer)
             except ChildFailed as failure:
                 raise self._blamed(failure) from failure
             except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -196,7 +200,10 @@ class ProblemHost:
             payload["box"] = self._box.size if self._box else 0
             shared = self._box.descriptor if self._box else None
             target, binds = "cuda_agent.judge.reference:open_reference", self._device.binds
-            self._reference = await self._server.open(target, payload, self._limits, binds, shared=shared)
+            try:
+                self._reference = await self._server.open(target, payload, self._limits, binds, shared=shared)
+            except ChildFailed as failure:
+                raise self._blamed(failure) from failure
         return self._reference
 
     async def _close_reference(self) -> None:
@@ -208,7 +215,12 @@ class ProblemHost:
             self._box = None
 
     def _blamed(self, failure: ChildFailed) -> Exception:
-        """Whose fault a child's failure is: one time-out may be a busy host's, a second one in a row is the problem's."""
+        """Whose fault a child's failure is: one time-out may be a busy host's, a second one in a row is the problem's.
+
+        A GPU without memory for it may be full of others'.
+        """
+        if failure.name in NO_MEMORY:
+            return DeviceError(f"no memory for the problem: {failure.detail}")
         if failure.kind != "timeout":
             return ProblemInvalid(f"the problem fails: {failure.detail}")
         self._late += 1

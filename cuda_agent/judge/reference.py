@@ -16,6 +16,7 @@ from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 T = TypeVar("T")
+MOST_CACHED = 2**29  # bytes of a GPU that torch may keep between two questions
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -110,6 +111,8 @@ class Reference:
         """An answer whose tensors are there."""
         if self.box is not None:
             torch.cuda.synchronize()
+            if torch.cuda.memory_reserved() > MOST_CACHED:
+                torch.cuda.empty_cache()
         return answer
 
     def _unpacked(self, inputs: Any) -> list[Any]:

@@ -6,7 +6,8 @@ the larger of that (less an empty batch's) and of what the child admits, for all
 frozen: it can neither work ahead nor disturb the others. Of some batches, chosen by the judge alone, inputs and answers are
 read from the frozen child, and compared afterwards.
 
-Rounds go on until both baselines are clearly on one side of the milestone, or a bound is met. Runs in a thread: no event
+Rounds go on until both baselines are clearly on one side of the milestone and the ratios are known as exactly as wanted, or a
+bound is met; what is hard to tell gets longer batches. Runs in a thread: no event
 loop sits between a request and its answer.
 """
 
@@ -30,6 +31,7 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
 MAX_BATCH = 16
+LONGER = 15  # after so many rounds batches grow to twice the calls
 CHECK_SHARE = 0.5  # of the candidate's batches are checked, until so many calls or bytes are
 MOST_CHECKS, MOST_BYTES, FEWEST_CHECKS = 32, 64 * 2**20, 4
 CLOCK_SLACK_NS = 500_000
@@ -53,7 +55,11 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Times:
-    """Medians in milliseconds (compile None where there is none), raw times by round, and what to check afterwards."""
+    """Milliseconds (compile None where there is none), raw times by round, and what to check afterwards.
+
+    The candidate's is a median; a baseline's is that one divided by the median of the rounds' ratios, so that speeds that
+    come and go for all three alike do not show in the ratio of two of these.
+    """
 
     candidate_ms: float
     eager_ms: float
@@ -67,7 +73,7 @@ class Times:
     inside_ns: int = 0  # of all the time admitted (`own_ns`, in so many `calls`), what passed inside the extension
     own_ns: int = 0
     calls: int = 0
-    batch: int = 1  # calls in a turn
+    batch: int = 1  # fewest calls in a turn
 
     @property
     def forged(self) -> bool:
@@ -81,8 +87,7 @@ class Times:
         """95 % interval of the median ratio candidate / baseline; None where that baseline has no times."""
         if baseline not in self.raw_ms:
             return None
-        pairs = zip(self.raw_ms["candidate"], self.raw_ms[baseline], strict=True)
-        return ratio_interval([mine / other for mine, other in pairs])
+        return ratio_interval(_ratios(self.raw_ms["candidate"], self.raw_ms[baseline]))
 
 
 class Answered(NamedTuple):
@@ -203,18 +208,20 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     quickest = _guarded(contestants[1], contestants[1].first)
     room = min(contestant.runner.ring.layout.sets for contestant in contestants)
-    count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    first = count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     inside_ns = contestants[0].runner.inside_ns()
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
+        if number and number % LONGER == 0:
+            count = min(2 * count, MAX_BATCH, room)
         for contestant in _order(contestants, number):
             _guarded(contestant, functools.partial(contestant.turn, count, empty_ns))
         late = time.monotonic() - deadline
-        if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config.milestone)):
+        if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config)):
             break
         if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns, count)
+    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns, first)
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
@@ -246,12 +253,12 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
-def _decided(contestants: Sequence[Contestant], milestone: float) -> bool:
-    """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone."""
+def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
+    """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone, and is as narrow as wanted."""
     own = contestants[0].ms
     for other in contestants[1:]:
-        low, high = ratio_interval([mine / theirs for mine, theirs in zip(own, other.ms, strict=True)])
-        if low <= 1.0 - milestone <= high:
+        low, high = ratio_interval(_ratios(own, other.ms))
+        if low <= 1.0 - config.milestone <= high or high - low > 2.0 * config.precision:
             return False
     return True
 
@@ -266,14 +273,15 @@ def ratio_interval(ratios: Sequence[float], z: float = 1.96) -> tuple[float, flo
 
 
 def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Times:
-    medians = {contestant.name: statistics.median(contestant.ms) for contestant in contestants}
     own = contestants[0]
+    mine = statistics.median(own.ms)
+    theirs = {other.name: mine / statistics.median(_ratios(own.ms, other.ms)) for other in contestants[1:]}
     unaccounted, admitted = min(own.unaccounted)
     usual = max(sorted(gap for gap, _ in other.unaccounted)[3 * len(other.unaccounted) // 4] for other in contestants[1:])
     return Times(
-        candidate_ms=medians["candidate"],
-        eager_ms=medians["eager"],
-        compile_ms=medians.get("compile"),
+        candidate_ms=mine,
+        eager_ms=theirs["eager"],
+        compile_ms=theirs.get("compile"),
         rounds=len(own.ms),
         raw_ms={contestant.name: [round(value, 5) for value in contestant.ms] for contestant in contestants},
         samples=tuple(own.samples),
@@ -285,3 +293,7 @@ def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Tim
         calls=own.calls,
         batch=batch,
     )
+
+
+def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(mine, theirs, strict=True)]

@@ -142,6 +142,23 @@ def show(title: str, seconds: float, verdicts: list[Verdict]) -> None:
             print(f"    {verdict.status} {verdict.kind}: {verdict.message[:200]}")
 
 
+async def show_builds(config: JudgeConfig, cache: Path) -> None:
+    """A single build of one kernel on an otherwise idle machine, in both styles: median of three, each of other sources."""
+    medians = {}
+    async with JudgePool(config, cache_dir=cache) as pool:
+        for headers in (False, True):
+            seconds = []
+            for entry in entries(config.backend, 3, 1, headers=headers):
+                started = time.monotonic()
+                await pool._running().builds.get(entry.submission.files)
+                seconds.append(time.monotonic() - started)
+            medians[headers] = statistics.median(seconds)
+    ratio = medians[True] / medians[False]
+    print(
+        f"a single build: light {medians[False]:.2f} s, with torch's headers {medians[True]:.2f} s, {ratio:.1f} times", flush=True
+    )
+
+
 async def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -149,7 +166,7 @@ async def main() -> None:
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--problems", type=int, default=8)
     parser.add_argument("--at-once", type=int, default=0)
-    parser.add_argument("--rows", default="headers,light,warm,known")
+    parser.add_argument("--rows", default="build,headers,light,warm,known")
     arguments = parser.parse_args()
     config = JudgeConfig(backend=arguments.backend, run_seconds=60)
     with tempfile.TemporaryDirectory() as folder:
@@ -158,6 +175,8 @@ async def main() -> None:
         await asyncio.to_thread(glue.prepare, cache, config.backend, machine.gpu().arch if config.backend == "cuda" else "")
         print(f"glue, once per machine: {time.monotonic() - started:.1f} s", flush=True)
         shape = (config.backend, arguments.count, arguments.problems)
+        if "build" in arguments.rows:
+            await show_builds(config, cache)
         for row in ("headers", "light"):
             if row not in arguments.rows:
                 continue

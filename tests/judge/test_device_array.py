@@ -23,14 +23,12 @@ def kernels() -> Iterator[Path]:
 
 
 def drawn(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    values = np.random.default_rng(seed).normal(0, 3, shape)
+    values = np.asarray(np.random.default_rng(seed).normal(0, 3, shape))
     if dtype == "bfloat16":
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    if dtype == "bool":
-        return values > 0
+        return np.asarray((values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16))
     if dtype == "complex64":
-        return (values + 1j * np.flip(values)).astype(dtype)
-    return np.asarray(values).astype(dtype)
+        values = values + 1j * np.flip(values)
+    return np.asarray(values > 0 if dtype == "bool" else values).astype(dtype)
 
 
 def packed(dtype: str, array: np.ndarray) -> list[Any]:
@@ -48,7 +46,8 @@ def changed(array: np.ndarray, dtype: str, seed: int) -> np.ndarray:
     other = array.copy()
     if array.size:
         index = np.unravel_index(np.random.default_rng(seed).integers(array.size), array.shape)
-        other[index] = ~other[index] if dtype == "bool" else other[index] + array.dtype.type(1)
+        one = array.dtype.type(1)
+        other[index] = other[index] ^ one if array.dtype.kind in "bu" else other[index] + one
     return other
 
 

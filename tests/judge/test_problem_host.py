@@ -1,0 +1,40 @@
+"""The trusted side of a problem's children: what it asks for while others measure."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cuda_agent.config import JudgeConfig
+from cuda_agent.judge import glue, inductor
+from cuda_agent.judge.device import Device
+from cuda_agent.judge.problem_host import ProblemHost
+from cuda_agent.judge.stress import PLAIN
+from cuda_agent.sandbox.forkserver import ForkServer
+from cuda_agent.sandbox.lease import Lease
+from cuda_agent.store.session import cache_folder
+from tests.judge.texts import PROBLEM
+
+pytestmark = pytest.mark.asyncio
+QUESTIONS = [(1, PLAIN), (2, PLAIN)]
+
+
+async def test_holders_and_waiters_of_the_lease_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """One holds the lease and asks; another wants to ask, too, and a third to measure, so that the second must wait for it."""
+    lease, device = Lease(tmp_path / "device"), Device(JudgeConfig(), 1, Path(glue.prepare(cache_folder()).folder))
+    async with ForkServer(inductor.ROLES) as server:
+        host = ProblemHost(server, PROBLEM, device, lease.shared, tmp_path)
+        try:
+            (part,) = await host.exam([1], QUESTIONS, [])
+            async with asyncio.timeout(20.0):
+                async with lease.shared():
+                    measuring = asyncio.ensure_future(lease.exclusive().__aenter__())
+                    await asyncio.sleep(0.05)
+                    asking = asyncio.ensure_future(host.exam([1], QUESTIONS, []))
+                    await asyncio.sleep(0.05)
+                    assert await host.exact(part.cases[0]) is not None
+                    assert not measuring.done() and not asking.done()
+                await measuring
+            asking.cancel()
+        finally:
+            await host.close()
