@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cuda_agent.errors import DeviceError
 
 THREADS, MOST_BLOCKS = 256, 2_048
@@ -97,6 +99,21 @@ def copy(target: int, source: int, size: int) -> None:
     if size:
         use_device()
         must(driver().cuMemcpyDtoDAsync(target, source, size, 0))
+
+
+def upload(target: int, array: "np.ndarray[Any, Any]") -> None:
+    """Copy an array's bytes to the device."""
+    near = np.ascontiguousarray(array)
+    if near.nbytes:
+        use_device()
+        must(driver().cuMemcpyHtoD(target, near.ctypes.data, near.nbytes))  # an array of one number is taken for an address
+
+
+def download(array: "np.ndarray[Any, Any]", source: int) -> None:
+    """Fill a contiguous array from the device."""
+    if array.nbytes:
+        use_device()
+        must(driver().cuMemcpyDtoH(array.ctypes.data, source, array.nbytes))
 
 
 def launch(module: Path, name: str, count: int, *arguments: Any) -> None:

@@ -93,6 +93,11 @@ class Device:
 
         return max(1, min(cores, memory().total // EVALUATION))
 
+    @property
+    def starves(self) -> bool:
+        """Whether a process that hangs may keep others waiting: an endless kernel does."""
+        return self.is_gpu
+
     def free_bytes(self) -> int:
         """Of a GPU's memory."""
         from cuda_agent.judge.cuda_driver import memory

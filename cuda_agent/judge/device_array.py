@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cuda_agent.judge.cuda_driver import Buffer, copy, driver, launch, must, use_device, wait
+from cuda_agent.judge.cuda_driver import Buffer, copy, download, launch, upload, wait
 from cuda_agent.judge.memory import TYPES
 
 MOST_AXES = 65  # torch's tensors have at most 64; see `Shape` in native/compare.cu
@@ -49,9 +49,7 @@ class DeviceArray:
     def of(cls, kernels: Path, array: "np.ndarray[Any, Any]") -> Self:
         """A copy of a numpy array."""
         made = cls(kernels, array.dtype, array.shape)
-        if made.size:
-            use_device()
-            must(driver().cuMemcpyHtoD(made.address, np.ascontiguousarray(array), made.nbytes))
+        upload(made.address, array)
         return made
 
     @classmethod
@@ -76,9 +74,7 @@ class DeviceArray:
     def host(self) -> "np.ndarray[Any, Any]":
         """A numpy array of the same elements."""
         array = np.empty(self.shape, self.dtype)
-        if self.size:
-            use_device()
-            must(driver().cuMemcpyDtoH(array, self.address, self.nbytes))
+        download(array, self.address)
         return array
 
     def viewed(self, dtype: "np.dtype[Any]", shape: Sequence[int]) -> "DeviceArray":
@@ -140,8 +136,7 @@ class DeviceArray:
     def element(self, number: int) -> Any:
         """One element, by its place in the order of indices."""
         value = np.empty(1, self.dtype)
-        use_device()
-        must(driver().cuMemcpyDtoH(value, self.address + number * self.dtype.itemsize, self.dtype.itemsize))
+        download(value, self.address + number * self.dtype.itemsize)
         return value[0]
 
     def _numbers(self, dtype: str) -> tuple[Any, ...]:
@@ -162,7 +157,7 @@ class _Findings:
         self._kernels = kernels
         self._buffer = Buffer(ctypes.sizeof(Findings))
         begun = np.frombuffer(bytes(Findings(first_odd=NOWHERE, first_wrong=NOWHERE)), np.uint8)
-        must(driver().cuMemcpyHtoD(self._buffer.address, begun, begun.nbytes))
+        upload(self._buffer.address, begun)
 
     def run(self, name: str, count: int, *arguments: Any) -> None:
         if count:
@@ -170,7 +165,7 @@ class _Findings:
 
     def read(self) -> Findings:
         raw = np.empty(ctypes.sizeof(Findings), np.uint8)
-        must(driver().cuMemcpyDtoH(raw, self._buffer.address, raw.nbytes))
+        download(raw, self._buffer.address)
         return Findings.from_buffer_copy(raw.tobytes())
 
 

@@ -22,8 +22,8 @@ from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.examination import Examination, Instance, mutation
-from cuda_agent.judge.faults import Rejected, load_fault, run_fault
-from cuda_agent.judge.problem_host import NO_MEMORY, Case, Opponent, Part, ProblemHost
+from cuda_agent.judge.faults import Rejected, run_fault
+from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.stress import PLAIN, VARIANTS
@@ -92,9 +92,12 @@ class Exam:
 class Evaluation:
     """Judges one submission on one problem with one seed."""
 
-    def __init__(self, bench: Bench, host: ProblemHost, submission: Submission, seed: int, *, timed: bool) -> None:
-        """`timed` False stops after verification."""
+    def __init__(
+        self, bench: Bench, host: ProblemHost, submission: Submission, seed: int, *, timed: bool, alone: bool = False
+    ) -> None:
+        """`timed` False stops after verification; `alone`: nothing else uses the device while the candidate runs."""
         self.bench, self.host, self.submission, self.seed, self.timed = bench, host, submission, seed, timed
+        self.alone = alone
         self.phases = Phases()
         self.times: Times | None = None
         self.compile_error = ""
@@ -151,7 +154,7 @@ class Evaluation:
     async def _run(self) -> None:
         bench = self.bench
         async with contextlib.AsyncExitStack() as stack:
-            async with self._leased(bench.core_lease):
+            async with self._leased(contextlib.nullcontext if self.alone else bench.core_lease):
                 exam, built = await self._prepare()
                 opening = self._opening(exam)
                 with self.phases.timed("queue"):
@@ -162,7 +165,7 @@ class Evaluation:
                 candidate = await self._open(built, ring)
                 stack.push_async_callback(candidate.close)
                 arrived()
-                async with self._leased(bench.gpu_lease):
+                async with self._leased(bench.lease.exclusive if self.alone else bench.gpu_lease):
                     examination = Examination(candidate, ring, self.host, bench.config)
                     last = await self._verify(examination, exam)
                     if not self.timed:
@@ -251,10 +254,8 @@ class Evaluation:
         with self.phases.timed("load"):
             try:
                 return await self.bench.server.open(target, payload, limits, device.binds, shared=shared)
-            except ChildFailed as failure:  # nothing of the submission ran yet
-                if failure.name in NO_MEMORY:
-                    raise DeviceError(f"no memory for the candidate: {failure.detail}") from failure
-                raise load_fault(failure) from failure
+            except ChildFailed as failure:
+                raise DeviceError(f"the candidate's process did not begin: {failure}") from failure  # nothing of it ran yet
 
     async def _verify(self, examination: Examination, exam: Exam) -> Instance:
         """Load an instance for each draw of weights, seal, and ask all of them; the last one."""

@@ -72,6 +72,9 @@ class JudgePool:
         self._hosts: OrderedDict[str, ProblemHost] = OrderedDict()
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
         self._feats = doubts.Feats()
+        self._under_way: set[Evaluation] = set()
+        self._in_company: set[Evaluation] = set()  # of those, and of those that just ended, who was not alone all the time
+        self._confirming = asyncio.Lock()
         self._bench: Bench | None = None
         self.manifest: Manifest  # of the glue that submissions are built with, once running; the agent's shell sees its folder
 
@@ -204,7 +207,7 @@ class JudgePool:
         evaluation = Evaluation(bench, host, submission, chosen, timed=timed)
         evaluation.phases.seconds["queue"] = waited
         try:
-            return await self._tried(evaluation)
+            return await self._confirmed(evaluation)
         except ProblemInvalid as fault:
             return self._refused("problem_invalid", str(fault), submission, evaluation)
         except (CudaAgentError, OSError) as fault:  # the boundary between a fault of the host and a verdict
@@ -213,6 +216,23 @@ class JudgePool:
             host.users -= 1
             self._slots.give()
             await self._evict()
+
+    async def _confirmed(self, evaluation: Evaluation) -> Verdict:
+        """The verdict; a time-out next to others, where one that hangs keeps others waiting, only if it happens alone, too."""
+        self._under_way.add(evaluation)
+        if len(self._under_way) > 1:
+            self._in_company |= self._under_way
+        try:
+            verdict = await self._tried(evaluation)
+        finally:
+            self._under_way.discard(evaluation)
+            in_company = evaluation in self._in_company
+            self._in_company.discard(evaluation)
+        if verdict.status != "timeout" or not in_company or not evaluation.bench.device.starves:
+            return verdict
+        mine = (evaluation.bench, evaluation.host, evaluation.submission, evaluation.seed)
+        async with self._confirming:
+            return await self._tried(Evaluation(*mine, timed=evaluation.timed, alone=True))
 
     async def _tried(self, evaluation: Evaluation) -> Verdict:
         """The verdict; a host that was short of memory or time for a moment is asked again."""

@@ -1,14 +1,14 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
 A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
-releasing the batch until the child says that it is done and the device has nothing left to do; a batch's time per call is
-the larger of that (less an empty batch's) and of what the child admits, for all three alike. Outside its turn a child is
-frozen: it can neither work ahead nor disturb the others. Of some batches, chosen by the judge alone, inputs and answers are
-read from the frozen child, and compared afterwards.
+releasing the batch until the child says that it is done and the device has nothing left to do. A batch's time per call is
+the larger of that, less what a batch of eager's takes besides its calls, and of what the child admits, for all three alike.
+Outside its turn a child is frozen: it can neither work ahead nor disturb the others. Of some batches, chosen by the judge
+alone, inputs and answers are read from the frozen child, and compared afterwards.
 
-Rounds go on until both baselines are clearly on one side of the milestone and the ratios are known as exactly as wanted, or a
-bound is met; what is hard to tell gets longer batches. Runs in a thread: no event
-loop sits between a request and its answer.
+Rounds go on until both baselines are clearly on one side of the milestone and the ratios are known as exactly as wanted, or
+a bound is met; what is hard to tell gets longer batches. Runs in a thread: no event loop sits between a request and its
+answer.
 """
 
 import contextlib
@@ -153,12 +153,17 @@ class Contestant:
         """Nanoseconds of a call, from two."""
         return min(self.runner.ask(self.extra, self._refreshed(2)).times)
 
-    def turn(self, count: int, empty_ns: int) -> None:
+    def overhead(self, count: int) -> int:
+        """Nanoseconds of a batch that are not its calls', the usual ones of three."""
+        batches = [self.runner.ask(self.extra, self._refreshed(count)) for _ in range(3)]
+        return statistics.median_low([batch.wall - sum(batch.times) for batch in batches])
+
+    def turn(self, count: int, overhead_ns: int) -> None:
         """One batch of so many calls."""
         sets = self._refreshed(count)
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
         answered = self.runner.ask(self.extra, sets)
-        wall = max(0, answered.wall - empty_ns)
+        wall = max(0, answered.wall - overhead_ns)
         self.ms.append(max(statistics.median(answered.times), wall / count) / 1e6)
         self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
         self.own += sum(answered.times)
@@ -209,13 +214,14 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
     quickest = _guarded(contestants[1], contestants[1].first)
     room = min(contestant.runner.ring.layout.sets for contestant in contestants)
     first = count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    overhead_ns = max(empty_ns, _guarded(contestants[1], functools.partial(contestants[1].overhead, count)))
     inside_ns = contestants[0].runner.inside_ns()
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
         if number and number % LONGER == 0:
             count = min(2 * count, MAX_BATCH, room)
         for contestant in _order(contestants, number):
-            _guarded(contestant, functools.partial(contestant.turn, count, empty_ns))
+            _guarded(contestant, functools.partial(contestant.turn, count, overhead_ns))
         late = time.monotonic() - deadline
         if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config)):
             break

@@ -7,6 +7,7 @@ baselines are included; the glue to torch, made once per machine, is not.
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import tempfile
 import time
@@ -166,11 +167,12 @@ async def main() -> None:
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--problems", type=int, default=8)
     parser.add_argument("--at-once", type=int, default=0)
+    parser.add_argument("--cache", type=Path, help="take the glue from here; builds and compiled baselines in it are removed")
     parser.add_argument("--rows", default="build,headers,light,warm,known")
     arguments = parser.parse_args()
     config = JudgeConfig(backend=arguments.backend, run_seconds=60)
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder)
+    with contextlib.ExitStack() as stack:
+        cache = arguments.cache or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         started = time.monotonic()
         await asyncio.to_thread(glue.prepare, cache, config.backend, machine.gpu().arch if config.backend == "cuda" else "")
         print(f"glue, once per machine: {time.monotonic() - started:.1f} s", flush=True)
