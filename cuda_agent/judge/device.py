@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,9 @@ class Device:
         return self.is_gpu
 
     def free_bytes(self) -> int:
-        """Of a GPU's memory."""
+        """Of a GPU's memory; a processor's candidates have limits of their own."""
+        if not self.is_gpu:
+            return sys.maxsize
         from cuda_agent.judge.cuda_driver import memory
 
         return memory().free

@@ -10,7 +10,9 @@ import pytest_asyncio
 from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import ConfigError
 from cuda_agent.judge import doubts, problem_host
+from cuda_agent.judge.device import Device
 from cuda_agent.judge.doubts import TWICE, near_step
+from cuda_agent.judge.evaluation import Evaluation
 from cuda_agent.judge.pool import JudgePool, profile_text
 from cuda_agent.judge.verdict import Submission, Verdict
 from cuda_agent.store.session import cache_folder
@@ -262,3 +264,27 @@ async def test_cuda_without_a_gpu_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="NVIDIA GPU"):
         async with JudgePool(JudgeConfig(backend="cuda"), cache_dir=cache_folder()):
             pass
+
+
+async def test_time_out_next_to_others_counts_where_it_happens_alone_too(
+    pool: JudgePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "starves", property(lambda device: True))
+    tried: list[tuple[str, bool]] = []
+    real = JudgePool._tried
+
+    async def noted(self: JudgePool, evaluation: Evaluation) -> Verdict:
+        tried.append((evaluation.submission.sha256, evaluation.alone))
+        return await real(self, evaluation)
+
+    monkeypatch.setattr(JudgePool, "_tried", noted)
+    hanging, quick = (
+        with_body("while True: pass"),
+        with_body("y = torch.empty_like(x)", "cpu_extension.run(x, y)", "return y  # quick"),
+    )
+    config = CONFIG.model_copy(update={"run_seconds": 2.0})
+    async with JudgePool(config, cache_dir=cache_folder(), server=pool._server) as hasty:
+        verdict, _ = await asyncio.gather(hasty.verify(PROBLEM, hanging), hasty.verify(PROBLEM, quick))
+        assert verdict.status == "timeout" and [alone for name, alone in tried if name == hanging.sha256] == [False, True]
+        lonely = with_body("while True: pass  # again")
+        assert (await hasty.verify(PROBLEM, lonely)).status == "timeout" and tried[-1] == (lonely.sha256, False)
