@@ -11,6 +11,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from cuda_agent.config import Backend, JudgeConfig
@@ -123,7 +124,8 @@ class Race:
             mine = await stack.enter_async_context(self._ready(candidate, seed))
             other = await stack.enter_async_context(self._ready(baseline, seed))
             await stack.enter_async_context(self.pool.lease.exclusive())
-            return await asyncio.to_thread(measure, mine, other, compiles=False, config=config)
+            times = await asyncio.to_thread(measure, mine, other, compiles=False, config=config)
+            return replace(times, samples=())
 
 
 async def main() -> None:
