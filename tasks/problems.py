@@ -40,7 +40,7 @@ async def generate_problems(stage_run_id: UUID, order: Order) -> UUID:
         cache_dir=services.cache_dir,
         on_result=show,
         tell=logger.info,
-        shared=Shared(await services.fork_server(order.judge.threads), services.lease),
+        shared=Shared(await services.fork_server(order.judge.threads, order.judge.backend), services.lease),
     )
     problems = await asyncio.to_thread(stored_problems, services.store, dataset_id)
     logger.info("dataset %s: %s", dataset_id, _told(Counter(problem.rule or "accepted" for problem in problems)))

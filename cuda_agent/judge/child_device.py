@@ -50,6 +50,16 @@ class ChildDevice:
             outputs.append(output)
         return outputs, times
 
+    def finish(self) -> None:
+        """Return when everything asked of the device is done."""
+
+    def forget(self) -> None:
+        """Give back memory that torch keeps for later."""
+
+    def is_spent(self) -> bool:
+        """Whether this process can use the device no more, whatever comes: after an illegal access in a kernel."""
+        return False
+
     def context(self) -> AbstractContextManager[Any]:
         """Where a problem's own tensors are made."""
         return nullcontext()
@@ -95,6 +105,22 @@ class CudaChildDevice(ChildDevice):
             mark.record()
         torch.cuda.synchronize()
         return outputs, [int(1e6 * before.elapsed_time(after)) for before, after in itertools.pairwise(marks)]
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize()
+
+    def forget(self) -> None:
+        """Empty torch's cache."""
+        torch.cuda.empty_cache()
+
+    def is_spent(self) -> bool:
+        """Whether the context is lost."""
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+        return False
 
     def context(self) -> AbstractContextManager[Any]:
         """Where a problem's own tensors are made."""

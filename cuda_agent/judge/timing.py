@@ -34,6 +34,7 @@ MAX_BATCH = 16
 LONGER = 15  # after so many rounds batches grow to twice the calls
 CHECK_SHARE = 0.5  # of the candidate's batches are checked, until so many calls or bytes are
 MOST_CHECKS, MOST_BYTES, FEWEST_CHECKS = 32, 64 * 2**20, 4
+LEAST_NS = 1.0  # of a call: whoever claims to take no time is divided by
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
 
@@ -164,7 +165,7 @@ class Contestant:
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
         answered = self.runner.ask(self.extra, sets)
         wall = max(0, answered.wall - overhead_ns)
-        self.ms.append(max(statistics.median(answered.times), wall / count) / 1e6)
+        self.ms.append(max(statistics.median(answered.times), wall / count, LEAST_NS) / 1e6)
         self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
         self.own += sum(answered.times)
         self.calls += count

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
-from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.compose import compose
 from cuda_agent.problems.ordered import Ordered
@@ -35,7 +35,7 @@ async def generate(
     done: Sequence[VettedProblem] = (),
     evaluation: Mapping[str, str] | None = None,
     lease: Lease | None = None,
-    threads: int = 0,
+    judge: JudgeConfig | None = None,
     server: ForkServer | None = None,
     candidates: Iterator[Problem] | None = None,
     fresh: bool = False,
@@ -44,7 +44,7 @@ async def generate(
     """All vetted candidates in order of position, accepted ones with their side of the split.
 
     `candidates` is the stream for `science.composer`, the same at every call; without it the composer must be `catalogue`.
-    `lease`, `threads`, `server` and `fresh` are those of `Vetter`: `fresh` is for texts that others wrote. `on_result` sees
+    `lease`, `judge`, `server` and `fresh` are those of `Vetter`: `fresh` is for texts that others wrote. `on_result` sees
     each newly vetted candidate once, in order of position, before sides are known (`split` None). `ahead` is awaited before
     so many candidates are taken, for a stream that must wait for them.
 
@@ -63,7 +63,7 @@ async def generate(
             cache_dir=cache_dir,
             evaluation=evaluation,
             lease=lease,
-            threads=threads,
+            judge=judge,
             server=server,
             fresh=fresh,
         ) as vetter:

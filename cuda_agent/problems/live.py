@@ -21,6 +21,23 @@ class Incomparable(Exception):
     """A value that the judge could not compare, or not hand over."""
 
 
+def check_comparable(value: Any) -> None:
+    """See that the judge could pack a value, without copying anything.
+
+    Raises:
+        Incomparable: it holds what is neither tensor, number, string nor plain container.
+    """
+    try:
+        pack(value, _check_dense)
+    except TypeError as error:
+        raise Incomparable(str(error)) from error
+
+
+def _check_dense(tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError("only dense tensors can be compared")
+
+
 def packed(value: Any) -> Packed:
     """The value as the judge packs it; tensors are not copied where that can be avoided.
 
@@ -39,13 +56,13 @@ def sample(value: Any, most: int = COARSE) -> Packed:
     Raises:
         Incomparable: as for `packed`.
     """
-    whole = packed(value)
-    if all(tensor.numel() <= most for tensor in tensors(value)):
-        return whole
+    check_comparable(value)
     return packed(mapped(value, lambda tensor: _thinned(tensor, most)))
 
 
 def _thinned(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    if tensor.numel() <= most:
+        return tensor
     steps = [1] * tensor.dim()
     left = list(tensor.shape)
     while math.prod(left) > most:
@@ -115,7 +132,8 @@ def redrawn(tensor: torch.Tensor, seed: int) -> torch.Tensor:
         return ~tensor
     if not is_float(tensor):
         return rolled if not torch.equal(rolled, tensor) else tensor + 1
-    noise = torch.rand(tensor.shape, generator=generator).to(tensor.real.dtype if tensor.is_complex() else tensor.dtype) + 0.5
+    kind = tensor.real.dtype if tensor.is_complex() else tensor.dtype
+    noise = torch.rand(tensor.shape, generator=generator).to(tensor.device, kind) + 0.5
     return rolled * noise if spread(tensor) > 0 else tensor + noise
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from cuda_agent.judge import calibrate, inductor
-from cuda_agent.judge.child_device import ChildDevice
+from cuda_agent.judge.child_device import ChildDevice, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.trees import tensors
 from cuda_agent.problems import live
-from cuda_agent.problems.live import FINE, Facts, Incomparable, apart, number, packed, ratio, sample, spread
+from cuda_agent.problems.live import FINE, Facts, Incomparable, apart, check_comparable, number, ratio, sample, spread
 from cuda_agent.problems.reach import Watch
 from cuda_agent.problems.scrutiny import Subject, ask, scrutinise
 
@@ -38,10 +38,15 @@ DRAWS = 2  # of inputs besides the two that everything is asked of, for what dep
 
 
 def open_probe(payload: Mapping[str, Any]) -> "Probe":
-    """Entry for the fork server. `threads` 0 means all cores: the number is compiled into kernels, so it must be the judge's."""
+    """Entry for the fork server. `threads` 0 means all cores: the number is compiled into kernels, so it must be the judge's.
+
+    `backend` and `tf32` as the judge's children get them.
+    """
     inductor.use_private_folder()
-    torch.set_num_threads(1)
-    return Probe(int(payload.get("threads") or 0) or len(os.sched_getaffinity(0)))
+    threads = int(payload.get("threads") or 0) or len(os.sched_getaffinity(0))
+    device = child_device({"threads": 1, "backend": payload["backend"], "tf32": payload["tf32"]})
+    device.finish()  # the device is opened here, not while a problem is watched
+    return Probe(threads, device)
 
 
 @dataclass
@@ -49,6 +54,7 @@ class Probe:
     """The examination of one candidate after another; `examine` first, then the others on the same one."""
 
     threads: int
+    device: ChildDevice = field(default_factory=ChildDevice, repr=False)
     subject: Subject | None = field(default=None, repr=False)
     watch: Watch = field(default_factory=lambda: Watch("model.py"), repr=False)
     single_ms: float = 0.0
@@ -56,13 +62,20 @@ class Probe:
     def examine(self, payload: Mapping[str, Any]) -> Facts:
         """Run `code` in eager mode with seeds from `seed`: the facts that the rules of stage `run` read."""
         self.subject = None
+        self.device.forget()
         return self._watched("eager", lambda: self._examine(str(payload["code"]), int(payload["seed"])))
 
     def pace(self, _payload: Mapping[str, Any]) -> Facts:
-        """Milliseconds of CPU time that one eager forward pass takes on a single thread: right on a busy machine, too."""
+        """Milliseconds of CPU time that one eager forward pass takes on a single thread: right on a busy machine, too.
+
+        On a GPU there are no threads to wait for, and the time is the wall's.
+        """
         subject = self._current()
 
         def work() -> Facts:
+            if self.device.name != "cpu":
+                self.single_ms = single = _milliseconds(self._pass(subject.model))
+                return {"eager_ms": single, "eager_ms_1_thread": single, "threads": 1}
             self.single_ms = single = _milliseconds(lambda: subject.model(*subject.first), time.thread_time)
             return {"eager_ms": single, "eager_ms_1_thread": single, "threads": self.threads}
 
@@ -82,7 +95,7 @@ class Probe:
 
         def work() -> Facts:
             with _threads(self.threads):
-                several = _milliseconds(lambda: subject.model(*subject.first), longest_ms=longest_ms)
+                several = _milliseconds(self._pass(subject.model), longest_ms=longest_ms)
             return {"eager_ms": min(self.single_ms, several), "eager_ms_all_threads": several}
 
         return self._watched("eager", work)
@@ -93,16 +106,30 @@ class Probe:
         `files` holds the compiled code that this candidate added, for `judge.inductor.write_bundle`.
         """
         subject = self._current()
-        facts = _boundary("compile", lambda: _compile(subject, self.threads))
-        return facts | {"files": inductor.collect()}
+        facts = _boundary("compile", lambda: self._compile(subject))
+        return facts | self._health(facts) | {"files": inductor.collect()}
+
+    def _pass(self, model: Callable[..., Any]) -> Callable[[], None]:
+        """A whole call on the first draw of inputs."""
+        inputs = self._current().first
+
+        def call() -> None:
+            model(*inputs)
+            self.device.finish()
+
+        return call
+
+    def _health(self, facts: Facts) -> Facts:
+        """Tell the parent when this process is of no more use."""
+        return {"spent": True} if "failure" in facts and self.device.is_spent() else {}
 
     def _examine(self, code: str, seed: int) -> Facts:
         with _threads(self.threads):  # which it tells its libraries
-            problem = LoadedProblem(code, ChildDevice())
+            problem = LoadedProblem(code, self.device)
         try:
-            packed(problem.init_inputs(seed))
+            check_comparable(problem.init_inputs(seed))
             model, first, second = problem.model(seed), problem.inputs(seed + 1), problem.inputs(seed + 2)
-            packed(first)
+            check_comparable(first)
             answer, other = ask(model, first), ask(model, second)
             further = [ask(model, problem.inputs(seed + 3 + number)) for number in range(DRAWS)]
         except Incomparable as error:
@@ -118,10 +145,28 @@ class Probe:
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
 
+    def _compile(self, subject: Subject) -> Facts:
+        """Everything compiled runs on all threads: dynamo guards on their number, another one would compile anew."""
+        torch._dynamo.reset()
+        compiled = torch.compile(subject.model)
+        further = [subject.problem.inputs(subject.seed + 3 + number) for number in range(DRAWS)]
+        expected = [subject.answer, subject.other, *(ask(subject.model, draw) for draw in further)]
+        with _threads(self.threads):
+            started = time.perf_counter()
+            answer = ask(compiled, subject.first)
+            self.device.finish()
+            seconds = time.perf_counter() - started
+            answers = [answer, ask(compiled, subject.second), *(ask(compiled, draw) for draw in further)]
+            milliseconds = _milliseconds(self._pass(compiled))
+        torch._dynamo.reset()
+        errors = [_difference(*pair) for pair in zip(expected, answers, strict=True)]
+        worst = None if None in errors else max(error for error in errors if error is not None)
+        return {"compile_seconds": round(seconds, 3), "compile_error": worst, "compile_ms": milliseconds}
+
     def _watched(self, step: str, work: Callable[[], Facts]) -> Facts:
         with self.watch.on():
             facts = _boundary(step, work)
-        return facts | ({"reached": self.watch.seen} if self.watch.seen else {})
+        return facts | self._health(facts) | ({"reached": self.watch.seen} if self.watch.seen else {})
 
     def _current(self) -> Subject:
         if self.subject is None:
@@ -180,24 +225,6 @@ def _varies(answer: Any, other: Any) -> float:
     pairs = [pair for pair in zip(tensors(answer), tensors(other), strict=False) if live.is_float(pair[0])]
     found = [ratio(apart(*pair), spread(pair[0])) if pair[0].shape == pair[1].shape else 1.0 for pair in pairs]
     return min(1e6, *found) if found else 1.0
-
-
-def _compile(subject: Subject, threads: int) -> Facts:
-    """Everything compiled runs on all threads: dynamo guards on their number, another one would compile anew."""
-    torch._dynamo.reset()
-    compiled = torch.compile(subject.model)
-    further = [subject.problem.inputs(subject.seed + 3 + number) for number in range(DRAWS)]
-    expected = [subject.answer, subject.other, *(ask(subject.model, draw) for draw in further)]
-    with _threads(threads):
-        started = time.perf_counter()
-        answer = ask(compiled, subject.first)
-        seconds = time.perf_counter() - started
-        answers = [answer, ask(compiled, subject.second), *(ask(compiled, draw) for draw in further)]
-        milliseconds = _milliseconds(lambda: compiled(*subject.first))
-    torch._dynamo.reset()
-    errors = [_difference(*pair) for pair in zip(expected, answers, strict=True)]
-    worst = None if None in errors else max(error for error in errors if error is not None)
-    return {"compile_seconds": round(seconds, 3), "compile_error": worst, "compile_ms": milliseconds}
 
 
 def _difference(expected: Any, found: Any) -> float | None:

@@ -17,7 +17,19 @@ from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import applied
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import Packed
-from cuda_agent.problems.live import Facts, alike, apart, finite, is_float, number, packed, ratio, redrawn, sample, spread
+from cuda_agent.problems.live import (
+    Facts,
+    alike,
+    apart,
+    check_comparable,
+    finite,
+    is_float,
+    number,
+    ratio,
+    redrawn,
+    sample,
+    spread,
+)
 from cuda_agent.problems.shortcuts import shortcuts
 
 MOST_WEIGHTS = 64  # tensors of a state_dict that are asked about
@@ -46,7 +58,7 @@ def ask(model: Callable[..., Any], inputs: list[Any]) -> Any:
         Incomparable: it holds what the judge cannot compare.
     """
     value = model(*clone(inputs))
-    packed(value)
+    check_comparable(value)
     return clone(value)
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
 from cuda_agent.errors import SandboxError
 from cuda_agent.judge import inductor
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse, undecided_by_one_thread
 from cuda_agent.problems.similarity import Twins, fingerprint
+from cuda_agent.sandbox import view
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.limits import Bind, Limits
@@ -48,22 +49,22 @@ class Vetter:
         cache_dir: Path,
         evaluation: Mapping[str, str] | None = None,
         lease: Lease | None = None,
-        threads: int = 0,
+        judge: JudgeConfig | None = None,
         server: ForkServer | None = None,
         fresh: bool = False,
     ) -> None:
         """Prepare; nothing starts before `async with`.
 
         `evaluation` are texts that no accepted problem may resemble, by name. With a `lease`, eager time is taken under it alone
-        where the time window depends on that, and the rest shared. `threads` is the judge's setting (0: all cores).
-        `server` is a running fork server to use instead of an own one, made by `inductor.warm_server`. `fresh` gives each
-        candidate a child of its own: slower by some 40 %, for texts of others, which could tamper with the next one's
-        process.
+        where the time window depends on that, and the rest shared. `judge` says on which device and with how many threads
+        (default: all cores of the processor). `server` is a running fork server to use instead of an own one, made by
+        `inductor.warm_server`. `fresh` gives each candidate a child of its own: slower by some 40 %, for texts of others,
+        which could tamper with the next one's process.
 
         Raises:
             ProblemError: an evaluation text is no problem.
         """
-        self._science, self._execution, self._lease, self._threads = science, execution, lease, threads
+        self._science, self._execution, self._lease, self._judge = science, execution, lease, judge or JudgeConfig()
         self._cache_dir, self._root = cache_dir, inductor.root_of(cache_dir)
         self._evaluation = tuple(fingerprint(code, name) for name, code in (evaluation or {}).items())
         self._server, self._own_server, self._fresh = server, server is None, fresh
@@ -72,7 +73,7 @@ class Vetter:
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
         if self._server is None:
-            self._server = await inductor.warm_server(self._cache_dir, self._threads)
+            self._server = await inductor.warm_server(self._cache_dir, self._judge.threads, self._judge.backend)
         for _ in range(self._execution.workers):
             self._idle.put_nowait(None)
         return self
@@ -162,9 +163,12 @@ class Vetter:
 
     async def _open(self) -> Child:
         assert self._server is not None, "use `async with Vetter(...)`"
-        limits = Limits(wall_seconds=60.0, memory_mb=self._execution.candidate_memory_mb, processes=64)
+        is_gpu = self._judge.backend == "cuda"  # whose processes map far more than they use
+        limits = Limits(wall_seconds=60.0, memory_mb=0 if is_gpu else self._execution.candidate_memory_mb, processes=64)
+        binds = (Bind.of(self._root), *(view.gpu_binds() if is_gpu else ()))
+        payload = self._judge.model_dump(include={"threads", "backend", "tf32"})
         try:
-            return await self._server.open(PROBE, {"threads": self._threads}, limits, binds=(Bind.of(self._root),))
+            return await self._server.open(PROBE, payload, limits, binds=binds)
         except ChildFailed as failure:
             raise SandboxError(f"a process for vetting did not start: {failure}; free memory or lower workers") from failure
 
@@ -188,6 +192,8 @@ class _Probe:
         finally:
             self.seconds[method] = time.monotonic() - started
             self._left -= self.seconds[method]
+        if isinstance(answer, dict) and answer.pop("spent", False):
+            self._child.kill()  # the next candidate gets a new one
         if not _is_answer(answer):
             self._child.kill()
             raise ChildFailed("crash", f"{method} answered with nonsense")

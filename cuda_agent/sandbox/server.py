@@ -182,13 +182,13 @@ def _hasten(first: int) -> None:
     """Give a child's threads the highest ordinary priority and a core each, where this process may.
 
     What is timed is then not kept waiting; and two threads of one parallel loop never share a core, where the one that
-    waits for the other, spinning, would keep it from running.
+    waits for the other, spinning, would keep it from running. All children get the same cores in the same order: one core may be
+    half as fast as the next for seconds, where another machine's work sits on its other half.
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0), reverse=True)
     for pid, threads in _processes(first):
         for number, thread in enumerate(threads):
-            spread = 1 < len(threads) <= len(cores)
-            _schedule(pid, thread, -20, {cores[number]} if spread else set(cores))
+            _schedule(pid, thread, -20, {cores[number]} if len(threads) <= len(cores) else set(cores))
 
 
 def _relax(first: int) -> None:
