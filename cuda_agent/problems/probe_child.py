@@ -40,11 +40,11 @@ DRAWS = 2  # of inputs besides the two that everything is asked of, for what dep
 def open_probe(payload: Mapping[str, Any]) -> "Probe":
     """Entry for the fork server. `threads` 0 means all cores: the number is compiled into kernels, so it must be the judge's.
 
-    `backend` and `tf32` as the judge's children get them.
+    `backend` (default: the processor) and `tf32` as the judge's children get them.
     """
     inductor.use_private_folder()
     threads = int(payload.get("threads") or 0) or len(os.sched_getaffinity(0))
-    device = child_device({"threads": 1, "backend": payload["backend"], "tf32": payload["tf32"]})
+    device = child_device({"threads": 1, "backend": payload.get("backend", "cpu"), "tf32": payload.get("tf32")})
     device.finish()  # the device is opened here, not while a problem is watched
     return Probe(threads, device)
 
