@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cuda_agent.judge import cuda_memory
 from cuda_agent.judge.ring import Layout, Leaf
 from cuda_agent.judge.trees import mapped
 from cuda_agent.judge.values import BOXED, Packed, aligned, array_of, leaves
@@ -80,8 +81,6 @@ class CudaChildDevice(ChildDevice):
 
     def inputs(self, layout: Layout, block: int, arena: str) -> tuple[list[list[Any]], list[int]]:
         """As for the processor; with `arena`, a library, torch allocates from the block behind the ring from now on."""
-        from cuda_agent.judge import cuda_memory
-
         mapping = cuda_memory.attach(SHARED, block)
         if arena:
             _allocate_from(arena, mapping.address + layout.size, block - layout.size)
@@ -91,8 +90,6 @@ class CudaChildDevice(ChildDevice):
 
     def box(self, block: int) -> "ChildBox | None":
         """The block that came with this process."""
-        from cuda_agent.judge import cuda_memory
-
         return ChildBox(cuda_memory.attach(SHARED, block).address, block) if block else None
 
     def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:

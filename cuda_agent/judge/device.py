@@ -6,20 +6,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.judge import machine, nvml, proof
+from cuda_agent.judge import cuda_driver, machine, nvml, proof
 from cuda_agent.judge.answers import Where
+from cuda_agent.judge.cuda_memory import Box, DeviceMemory
 from cuda_agent.judge.glue import SEAL_MODULE
 from cuda_agent.judge.memory import HostMemory, Memory
 from cuda_agent.judge.ring import Layout, Ring, ring_sets
 from cuda_agent.judge.values import Packed, leaves, storage_type
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
-
-if TYPE_CHECKING:
-    from cuda_agent.judge.cuda_memory import Box
 
 HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
 LEAST_ARENA = 2 * 2**30
@@ -90,9 +88,7 @@ class Device:
         cores = len(os.sched_getaffinity(0))
         if not self.is_gpu:
             return cores
-        from cuda_agent.judge.cuda_driver import memory
-
-        return max(1, min(cores, memory().total // EVALUATION))
+        return max(1, min(cores, cuda_driver.memory().total // EVALUATION))
 
     @property
     def starves(self) -> bool:
@@ -103,9 +99,7 @@ class Device:
         """Of a GPU's memory; a processor's candidates have limits of their own."""
         if not self.is_gpu:
             return sys.maxsize
-        from cuda_agent.judge.cuda_driver import memory
-
-        return memory().free
+        return cuda_driver.memory().free
 
     def too_quick(self, form: Sequence[Where], calls: int, ms: float) -> str:
         """Why the times of batches of `calls` cannot be, given where an answer's tensors lie; empty if they can.
@@ -114,12 +108,11 @@ class Device:
         """
         if not self.is_gpu:
             return ""
-        from cuda_agent.judge.cuda_driver import cache_bytes
-
         written = sum(math.prod(place.shape) * storage_type(place.dtype).itemsize for place in form)
-        return proof.faster_than_memory(written, calls, ms, cache=cache_bytes(), bandwidth=nvml.bandwidth(machine.gpu().uuid))
+        bandwidth = nvml.bandwidth(machine.gpu().uuid)
+        return proof.faster_than_memory(written, calls, ms, cache=cuda_driver.cache_bytes(), bandwidth=bandwidth)
 
-    def box(self) -> "Box | None":
+    def box(self) -> Box | None:
         """On a GPU: a block for what a reference is asked and answers, so that it stays on the device.
 
         Raises:
@@ -127,16 +120,11 @@ class Device:
         """
         if not self.is_gpu:
             return None
-        from cuda_agent.judge.cuda_driver import memory
-        from cuda_agent.judge.cuda_memory import Box
-
-        return Box(min(BOX, memory().total // BOX_SHARE), self.glue)
+        return Box(min(BOX, cuda_driver.memory().total // BOX_SHARE), self.glue)
 
     def _memory(self, size: int) -> Memory:
         if not self.is_gpu:
             return HostMemory(size, self.glue / "refresh.so")
-        from cuda_agent.judge.cuda_memory import DeviceMemory
-
         return DeviceMemory(size, self.glue)
 
 

@@ -9,20 +9,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cuda_agent.errors import DeviceError, JudgeError
 from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
+from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.stress import GIVEN, PLAIN
 from cuda_agent.judge.values import Packed, brought
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
-
-if TYPE_CHECKING:
-    from cuda_agent.judge.cuda_memory import Box
 
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0

@@ -1,8 +1,13 @@
 """The arithmetic of timing: intervals and the clock that must add up."""
 
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from cuda_agent.judge.timing import Times, ratio_interval
+from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.timing import LONGER, MAX_BATCH, Answered, Times, measure, ratio_interval
 
 
 def test_interval_encloses_the_median_and_shrinks() -> None:
@@ -25,3 +30,68 @@ def test_interval_encloses_the_median_and_shrinks() -> None:
 def test_clock(unaccounted: int, usual: int, admitted: int, forged: bool) -> None:
     times = Times(1.0, 1.0, None, 15, {}, (), unaccounted, usual, admitted)
     assert times.forged is forged
+
+
+class Told:
+    """A runner whose child claims `times(n)` nanoseconds a call for its n-th batch; the judge's clock saw `wall(n)`."""
+
+    def __init__(self, times: Callable[[int], int], wall: Callable[[int], int]) -> None:
+        self.times, self.wall, self.batches = times, wall, list[int]()
+        self.form: Sequence[Any] = ()
+        self.child = SimpleNamespace(hasten=lambda: None, relax=lambda: None)
+        self.ring = SimpleNamespace(
+            layout=SimpleNamespace(sets=MAX_BATCH), take=lambda count: list(range(count)), refresh=lambda number: None
+        )
+
+    def inside_ns(self) -> int:
+        return 0
+
+    def ask(self, extra: Any, sets: Sequence[int]) -> Answered:
+        number = len(self.batches)
+        self.batches.append(len(sets))
+        return Answered([self.times(number)] * len(sets), [], 100_000 + self.wall(number) * len(sets))
+
+
+def timed(candidate: Told, baseline: Told, **settings: Any) -> Times:
+    config = JudgeConfig(**{"timing_seconds": 60.0, **settings})
+    return measure(candidate, baseline, compiles=False, config=config)  # type: ignore[arg-type]
+
+
+def test_claiming_no_time_at_all_costs_what_the_judges_clock_saw() -> None:
+    times = timed(Told(lambda n: 0, lambda n: 1_000_000), Told(lambda n: 1_000_000, lambda n: 1_000_000))
+    assert times.forged and times.eager_ms / times.candidate_ms == pytest.approx(1.0)
+
+
+def test_taking_no_time_on_either_clock_is_a_number_still() -> None:
+    times = timed(Told(lambda n: 0, lambda n: 0), Told(lambda n: 1_000, lambda n: 1_000))
+    assert 0 < times.candidate_ms < times.eager_ms
+
+
+def test_a_close_call_gets_longer_batches_until_the_last_round() -> None:
+    def near(number: int) -> int:
+        return 950_000 + (1_000 if number % 2 else -1_000)
+
+    candidate, baseline = Told(near, near), Told(lambda n: 1_000_000, lambda n: 1_000_000)
+    assert timed(candidate, baseline, max_repetitions=4 * LONGER).rounds == 4 * LONGER
+    assert [count for number, count in enumerate(candidate.batches[1:]) if number % LONGER == 0] == [2, 4, 8, 16]
+
+
+def test_precision_goes_on_when_the_step_is_clear() -> None:
+    def noisy(number: int) -> int:
+        return 500_000 + 50_000 * (number % 3 - 1)
+
+    def rounds(**settings: Any) -> int:
+        return timed(Told(noisy, noisy), Told(lambda n: 1_000_000, lambda n: 1_000_000), max_repetitions=30, **settings).rounds
+
+    assert rounds() == 15 and rounds(precision=0.01) == 30
+
+
+def test_a_speed_that_comes_and_goes_for_all_does_not_show_in_the_ratio() -> None:
+    """Slow from some round on, in which one of the two has had its turn already."""
+
+    def now(number: int) -> int:
+        return 1_000_000 if len(candidate.batches) < 20 else 2_000_000
+
+    candidate = Told(now, now)
+    times = timed(candidate, Told(now, now), min_repetitions=39)
+    assert times.rounds == 39 and times.eager_ms / times.candidate_ms == pytest.approx(1.0)
