@@ -75,6 +75,8 @@ def attach(descriptor: int, size: int) -> Mapping:
 class DeviceMemory:
     """The judge's side; see `memory.Memory`. `child_address` is where the child says that it mapped the block."""
 
+    sample_bytes = 2**30
+
     def __init__(self, size: int, kernels: Path) -> None:
         """Take a block; `kernels` is the folder of the compiled native/refresh.cu and native/compare.cu.
 

@@ -36,6 +36,7 @@ class Memory(Protocol):
     descriptor: int
     size: int
     child_address: int  # where the child's trusted part says that it mapped the block
+    sample_bytes: int  # of inputs and answers that may be kept for checking
 
     def write(self, offset: int, values: Any) -> None:
         """Put bytes there: numpy's, or where this is a GPU's memory a `DeviceArray`'s."""
@@ -71,6 +72,8 @@ class Memory(Protocol):
 
 class HostMemory:
     """In the machine's memory."""
+
+    sample_bytes = 64 * 2**20
 
     def __init__(self, size: int, library: Path) -> None:
         """Take `size` bytes; `library` is the compiled native/refresh.cpp."""

@@ -32,8 +32,8 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
 MAX_BATCH = 16
 LONGER = 15  # after so many rounds batches grow to twice the calls
-CHECK_SHARE = 0.5  # of the candidate's batches are checked, until so many calls or bytes are
-MOST_CHECKS, MOST_BYTES, FEWEST_CHECKS = 32, 64 * 2**20, 4
+CHECK_SHARE = 0.5  # of the candidate's first batches are checked; so many calls are kept, drawn from all that were made
+MOST_CHECKS, FEWEST_CHECKS = 32, 6
 LEAST_NS = 1.0  # of a call: whoever claims to take no time is divided by
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
@@ -171,7 +171,7 @@ class Contestant:
         self.calls += count
         for number, inputs in checked.items():
             places = answered.places[number] if answered.places else []
-            self.samples.append(self.runner.sample(sets[number], inputs, places))
+            self._keep(self.runner.sample(sets[number], inputs, places))
 
     def _refreshed(self, count: int) -> list[int]:
         sets = self.runner.ring.take(count)
@@ -180,12 +180,28 @@ class Contestant:
         return sets
 
     def _checked(self, count: int) -> Sequence[int]:
-        """Which calls of the coming batch are checked: none, all of them, or one where they are large."""
-        if not self.runner.form or (self.samples and self._chance.random() > CHECK_SHARE):
+        """Which calls of the coming batch are checked: none, all of them, or one.
+
+        Later calls are as likely to be among those kept as early ones: there is no time after which nobody looks.
+        """
+        if not self.runner.form:
             return ()
+        room = self._most_checks() - len(self.samples)
+        first = CHECK_SHARE if self.samples else 1.0
+        share = first if room > 0 else self._most_checks() * count / (self.calls + count)
+        if self._chance.random() >= share:
+            return ()
+        return range(count) if count <= room else [self._chance.randrange(count)]
+
+    def _most_checks(self) -> int:
         size = self.runner.ring.layout.pitch + sum(place.extent for place in self.runner.form)
-        room = max(FEWEST_CHECKS, min(MOST_CHECKS, MOST_BYTES // size)) - len(self.samples)
-        return range(count) if count <= room else [self._chance.randrange(count)] if room > 0 else ()
+        return max(FEWEST_CHECKS, min(MOST_CHECKS, self.runner.ring.memory.sample_bytes // size))
+
+    def _keep(self, sample: Sample) -> None:
+        if len(self.samples) < self._most_checks():
+            self.samples.append(sample)
+        else:
+            self.samples[self._chance.randrange(len(self.samples))] = sample
 
 
 def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: JudgeConfig) -> Times:
