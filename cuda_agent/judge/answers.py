@@ -64,6 +64,8 @@ def locate(expected: Packed, described: Any, device: str = "cpu", where: str = "
         if [key for key, _ in expected[1]] != [pair[0] for pair in pairs]:
             raise Misplaced(f"{where}: the dictionary's keys differ")
         return list(_items(expected[1], [[pair[1] for pair in pairs]], device, where))
+    if len(described) != 2:
+        raise Misplaced(f"{where}: its description is malformed")
     if described[1:] != expected[1:] and not (described[1] != described[1] and expected[1] != expected[1]):
         raise Misplaced(f"{where}: expected {expected[1]!r:.60}, got {described[1]!r:.60}")
     return []
@@ -124,7 +126,7 @@ def _tensor(expected: Packed, described: list[Any], wanted: str, where: str) -> 
     _, dtype, device, shape, strides, address = described
     if dtype != expected[1]:
         raise Misplaced(f"{where}: expected dtype {expected[1]}, got {str(dtype)[:40]}")
-    if shape != expected[2]:
+    if shape != expected[2] or not all(type(size) is int for size in shape):
         raise Misplaced(f"{where}: expected shape {expected[2]}, got {str(shape)[:80]}")
     if device != wanted:
         raise Misplaced(f"{where}: expected a tensor on {wanted}, got one on {str(device)[:40]}")

@@ -19,6 +19,8 @@ from typing import NamedTuple, Self
 MANIFEST_VARIABLE = "CUDA_AGENT_GLUE"
 MODULES = {"cpu": "cpu_extension", "cuda": "cuda_extension"}
 SOURCES = {"cpu": (".cpp", ".cc"), "cuda": (".cpp", ".cc", ".cu")}
+# What the compiler's own start-up code in any library takes.
+STARTUP = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize", "__gmon_start__"}
 TORCH_STANDARD = "-std=c++20"
 TORCH_HEADERS = re.compile(r'^\s*#\s*include\s*[<"](torch|ATen|c10|pybind11)/', re.MULTILINE)
 
@@ -93,8 +95,14 @@ def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0
         seconds = time.monotonic() - started
         if faults:
             return BuildResult(None, faults[0], seconds)
+        imports = tuple(sorted({*imports, *_taken(draft, f"{manifest.folder}/glue.o")}))
         shutil.copyfile(draft, output)
     return BuildResult(output, "", seconds, imports, any(map(_includes_torch, kernels.rglob("*"))))
+
+
+def _taken(module: str, glue: str) -> set[str]:
+    """The symbols that a linked module takes from elsewhere and the glue by itself does not, whatever the sources' names say."""
+    return symbols([module], "--dynamic", "--undefined-only") - symbols([glue], "--undefined-only") - STARTUP
 
 
 def _includes_torch(path: Path) -> bool:
@@ -116,8 +124,10 @@ def symbols(files: Sequence[str], *options: str) -> set[str]:
 def _nm(files: Sequence[str], *options: str) -> list[tuple[str, str]]:
     """The letter of its kind and the name of each symbol."""
     listed = subprocess.run(["nm", *options, *files], capture_output=True, text=True, errors="replace").stdout
-    rows = (line.split() for line in listed.splitlines() if not line.endswith(":"))
-    return [(row[-2], row[-1].partition("@")[0]) for row in rows if len(row) > 1]
+    rows = [line.split() for line in listed.splitlines() if not line.endswith(":")]
+    found = [(row[-2], row[-1].partition("@")[0]) for row in rows if len(row) in (2, 3)]
+    # A name with blanks could stand for another symbol's line: it counts as one that is taken from elsewhere.
+    return found + [("U", " ".join(row)) for row in rows if len(row) > 3]
 
 
 def _command(manifest: Manifest, folder: Path, source: Path, output: str, *, fast_math: bool) -> list[str]:

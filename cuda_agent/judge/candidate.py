@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from cuda_agent.judge.answers import addresses, describe
+from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.child_device import ChildDevice, child_device
 from cuda_agent.judge.faults import REFUSAL
 from cuda_agent.judge.ring import Layout
@@ -26,6 +27,7 @@ from cuda_agent.judge.values import unpack
 from cuda_agent.sandbox.seccomp import forbid_processes
 
 WORK = Path("/tmp/work")
+EXTENSIONS = {str(WORK / f"{name}.so") for name in MODULES.values()}
 REFUSED = {"mmap.__new__", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile", "sys.settrace"}
 REFUSED |= {"sys._current_frames", "os.fork", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen", "socket.__new__"}
 
@@ -138,8 +140,19 @@ def _tensors(module: Any, prefix: str) -> dict[str, Any]:
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     """An audit hook for as long as the process lives: what only a submission that looks for the judge would do."""
-    if event in REFUSED or event.startswith("ctypes."):
+    if event in REFUSED or event.startswith("ctypes.") or _reaches(event, arguments):
         raise PermissionError(f"{event} {REFUSAL}; the work must be done by kernels/")
+
+
+def _reaches(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether a file is opened or a library loaded that tells of this process's memory, or brings code of its own."""
+    if event == "open":
+        name = str(arguments[0])
+        return name.startswith("/proc/") or name.endswith(".so")
+    if event == "import":
+        module, path = str(arguments[0]), str(arguments[1] or "")
+        return module.partition(".")[0] in {"cffi", "_cffi_backend"} or (path.startswith("/tmp/") and path not in EXTENSIONS)
+    return False
 
 
 def open_candidate(payload: dict[str, Any]) -> Candidate:
@@ -157,6 +170,9 @@ def open_candidate(payload: dict[str, Any]) -> Candidate:
     os.chdir(WORK)
     sys.path.insert(0, str(WORK))
     forbid_processes()
+    for name in ("_jit_to_static_module", "_fuse_to_static_module"):  # run operators below the dispatcher
+        if hasattr(torch._C, name):
+            delattr(torch._C, name)
     made = Candidate(payload, device, arguments, block)
     sys.addaudithook(_refuse)
     return made

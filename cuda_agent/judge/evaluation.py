@@ -21,7 +21,7 @@ from cuda_agent.judge.admission import Admission
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.examination import Examination, Instance, mutation
+from cuda_agent.judge.examination import NONSENSE, Examination, Instance, mutation
 from cuda_agent.judge.faults import Rejected, run_fault
 from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
@@ -33,6 +33,7 @@ from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 
+SOURCES = 3  # draws that fresh inputs are mixed from
 PROOFS = 3  # answers without kernels that must all be right
 
 
@@ -82,11 +83,7 @@ class Exam:
 
     parts: tuple[Part, ...]
     spare: Case
-
-    @property
-    def sources(self) -> list[Packed]:
-        """Inputs as the problem draws them."""
-        return [case.inputs for part in self.parts for case in part.cases if case.variant == PLAIN]
+    sources: tuple[Packed, ...]  # inputs as the problem draws them, never shown as they are
 
 
 class Evaluation:
@@ -119,6 +116,9 @@ class Evaluation:
                 message = _time_table(self.times)
         except Rejected as fault:
             status, kind, message = fault.status, fault.kind, fault.message
+            self.times = None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # boundary: what a child said
+            status, kind, message = "runtime_error", "protocol", f"{NONSENSE} ({type(error).__name__})"
             self.times = None
         self.phases.seconds["total"] = time.monotonic() - started + waited
         return self._verdict(status, kind, message)
@@ -231,9 +231,12 @@ class Evaluation:
         shared = [(chance.randrange(2**31), PLAIN) for _ in range(count)]
         shared += [(chance.randrange(2**31), variant) for variant in VARIANTS]
         spare = (chance.randrange(2**31), PLAIN)
-        parts = await self.host.exam(weights[: min(2, count)], shared, [spare])
+        hidden = [(chance.randrange(2**31), PLAIN) for _ in range(SOURCES)]
+        parts = await self.host.exam(weights[: min(2, count)], shared, [spare, *hidden])
         last = parts[-1]
-        return Exam((*parts[:-1], replace(last, cases=last.cases[:-1])), last.cases[-1])
+        *asked, kept = last.cases[:-SOURCES]
+        sources = tuple(case.inputs for case in last.cases[-SOURCES:])
+        return Exam((*parts[:-1], replace(last, cases=tuple(asked))), kept, sources)
 
     async def _ring(self, exam: Exam) -> Ring:
         spare, state = exam.spare, exam.parts[-1].state

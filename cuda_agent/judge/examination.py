@@ -60,7 +60,7 @@ class Examination:
         (address, size), *seal = await self._ask("begin", {})
         self.ring.memory.child_address = int(address)
         self._block = (int(address), min(int(size), self.ring.layout.size))
-        self._seal = Seal.of(*seal)
+        self._seal = Seal.of(await _reading(self.child.filters), *seal)
 
     async def extend(self) -> None:
         """Load the extension; where its account lies."""
@@ -102,6 +102,9 @@ class Examination:
 
     async def seal(self) -> None:
         """Take torch's operators and other libraries from the child."""
+        assert self._seal is not None
+        if found := await _reading(self._seal.early_fault, self.child):
+            raise Rejected("hack", "forbidden_op", found)
         await self._ask("seal", {})
         await self.check_seal()
 
@@ -173,13 +176,17 @@ class Examination:
         for number, case in enumerate(cases):
             if found := mutation(case, self.ring.taken(number) if self.ring.changed(number, case.inputs) else None):
                 raise Rejected("hack", "input_mutated", found)
-            if not case.aliases and any(place.overlaps(*self._block) for place in located[number]):
+            if not case.aliases and any(place.overlaps(*block) for place in located[number] for block in self._shared()):
                 raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
         if _overlap(located):
             text = "the output of one call lies where another call's does; return fresh memory from each call"
             raise Rejected("wrong_output", "overwritten", text)
         self.form = located[-1]
         return [fetch(self._bring, case.output, places) for case, places in zip(cases, located, strict=True)]
+
+    def _shared(self) -> list[tuple[int, int]]:
+        """Address and size of all that is memory of the inputs', under however many addresses the child has it."""
+        return [self._block, *self.child.shared()]
 
     def _bring(self, place: Where) -> Any:
         return self.ring.memory.bring(self.child, place)

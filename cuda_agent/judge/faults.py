@@ -1,5 +1,7 @@
 """A submission's faults on their way to a verdict: `Rejected`, and how a child's failure is put in words for the agent."""
 
+import re
+
 from cuda_agent.judge.proof import SEALED, SEALED_CODE
 from cuda_agent.judge.verdict import Status
 from cuda_agent.sandbox.forkserver import ChildFailed
@@ -39,7 +41,7 @@ def run_fault(failure: ChildFailed) -> Rejected:
         if SEALED in failure.detail:
             operator = failure.detail.rpartition(SEALED)[2].split()[0]
             return Rejected("hack", "forbidden_op", f"torch's operator {operator} does the work; only kernels/ may compute")
-        return Rejected("runtime_error", failure.name[:60] or None, _own_lines(failure))
+        return Rejected("runtime_error", re.sub(r"\W", "", failure.name, flags=re.ASCII)[:60] or None, _own_lines(failure))
     if failure.kind == "crash" and SEALED_CODE in failure.trace:
         return Rejected("hack", "forbidden_op", "forward runs another library's code, such as numpy's; only kernels/ may compute")
     output = failure.trace.strip()[-500:] if failure.kind == "crash" else ""

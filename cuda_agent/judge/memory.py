@@ -16,6 +16,7 @@ from cuda_agent.sandbox.forkserver import Child
 from cuda_agent.sandbox.shared import Bytes, SharedBlock
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}  # of native/refresh.cpp
+REAL = {"complex64": "float32", "complex128": "float64"}
 WIDTHS = (4, 8, 2, 2)  # bytes of each
 BYTES = 4
 
@@ -124,8 +125,9 @@ class HostMemory:
 
 def kernel_arguments(mix: Mix, size: int, dtype: str) -> tuple[int, int, int, int]:
     """Type, count and shifts as native/refresh takes them."""
-    kind = TYPES.get(dtype, BYTES)
-    return (kind, size, 0, 0) if kind == BYTES else (kind, size // WIDTHS[kind], mix.first, mix.second)
+    parts = 2 if dtype.startswith("complex") else 1  # a complex number is two real ones side by side
+    kind = TYPES.get(REAL.get(dtype, dtype), BYTES)
+    return (kind, size, 0, 0) if kind == BYTES else (kind, size // WIDTHS[kind], parts * mix.first, parts * mix.second)
 
 
 @cache

@@ -18,21 +18,29 @@ import numpy as np
 from cuda_agent.sandbox.forkserver import Child
 
 KEPT = "the submission kept {} from being taken away; only kernels/ may compute"
-FILTERS = {False: 2, True: 1}  # of system calls, by whether the device is a GPU
+OWN_FILTERS = {False: 1, True: 0}  # of system calls that the seal adds, by whether the device is a GPU
 
 
 @dataclass(frozen=True)
 class Seal:
-    """`entries` are addresses of operators' table entries that must begin with `pattern`; `code` must not be executable."""
+    """`entries` are addresses of operators' table entries that must begin with `pattern`; `code` must not be executable.
+
+    `filters` of system calls were installed before anything of the submission was loaded.
+    """
 
     pattern: bytes
     entries: "np.ndarray[Any, Any]"
     code: tuple[tuple[int, int], ...]
+    filters: int
 
     @classmethod
-    def of(cls, pattern: bytes, entries: "np.ndarray[Any, Any]", code: Sequence[Sequence[int]]) -> Self:
-        """From what the child's trusted part told."""
-        return cls(pattern, entries, tuple((first, end) for first, end in code))
+    def of(cls, filters: int, pattern: bytes, entries: "np.ndarray[Any, Any]", code: Sequence[Sequence[int]]) -> Self:
+        """From what the child's trusted part told, and what the judge saw."""
+        return cls(pattern, entries, tuple((first, end) for first, end in code), filters)
+
+    def early_fault(self, child: Child) -> str:
+        """What stands in the way of sealing the frozen child: a filter of the submission's could answer for the kernel."""
+        return "" if child.filters() == self.filters else KEPT.format("the right to new code")
 
     def fault(self, child: Child, *, is_gpu: bool) -> str:
         """What the frozen child still has, in words; or an empty string.
@@ -46,6 +54,6 @@ class Seal:
         for start, end in child.executable():
             if any(start < last and first < end for first, last in self.code):
                 return KEPT.format("another library's code")
-        if child.filters() < FILTERS[is_gpu]:
+        if child.filters() != self.filters + OWN_FILTERS[is_gpu]:
             return KEPT.format("the right to new code")
         return ""

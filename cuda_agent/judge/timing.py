@@ -118,9 +118,9 @@ class Runner:
         self.child.thaw()
         start = time.perf_counter_ns()
         answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, self.seconds)
+        self.child.freeze()  # within the time: a thread that works on until it is stopped works for its money
         self.ring.memory.settle()
         wall = time.perf_counter_ns() - start
-        self.child.freeze()
         return _checked(answer, len(sets), wall)
 
     def sample(self, number: int, inputs: Packed, addresses: Sequence[int]) -> Sample:
@@ -130,8 +130,8 @@ class Runner:
         places = [place.moved(to) for place, to in zip(self.form, addresses, strict=True)]
         output = fetch(functools.partial(self.ring.memory.bring, self.child), self.expected, places)
         after = self.ring.taken(number) if self.ring.changed(number, inputs) else None
-        block = (self.ring.memory.child_address, self.ring.layout.size)
-        return Sample(inputs, output, after, any(place.overlaps(*block) for place in places))
+        blocks = [(self.ring.memory.child_address, self.ring.layout.size), *self.child.shared()]
+        return Sample(inputs, output, after, any(place.overlaps(*block) for place in places for block in blocks))
 
 
 class Contestant:

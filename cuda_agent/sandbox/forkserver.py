@@ -22,7 +22,7 @@ from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox.limits import Bind, Limits
 from cuda_agent.sandbox.process import Process, WentOnError, descend, lists_children
 from cuda_agent.sandbox.view import PACKAGE, interpreter
-from cuda_agent.sandbox.wire import WireError, decode, encode, reader, receive_blocking, send_blocking
+from cuda_agent.sandbox.wire import MAX_ANSWER, WireError, decode, encode, reader, receive_blocking, send_blocking
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +94,7 @@ class Child:
         deadline = time.monotonic() + timeout
         try:
             send_blocking(self._sock, {"method": method, "payload": payload}, deadline)
-            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline))
+            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER))
         except TimeoutError as error:
             self.alive = False
             raise ChildFailed("timeout", f"no answer within {timeout:g} s") from error
@@ -157,6 +157,11 @@ class Child:
         """Start and end of every mapping of the child that may be executed; raises as `peek_into`."""
         with self._blamed():
             return self._process().executable()
+
+    def shared(self) -> list[tuple[int, int]]:
+        """Address and size of every mapping of the block it shares; raises as `peek_into`."""
+        with self._blamed():
+            return self._process().shared()
 
     def filters(self) -> int:
         """How many filters of system calls the child has; raises as `peek_into`."""
@@ -251,7 +256,7 @@ class Child:
 
     async def _receive(self) -> Any:
         loop = asyncio.get_running_loop()
-        filling = reader(self._limits.output_bytes)
+        filling = reader(self._limits.output_bytes, MAX_ANSWER)
         view = next(filling)
         while True:
             while view:

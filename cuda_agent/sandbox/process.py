@@ -96,6 +96,16 @@ class Process:
                 found.append((int(start, 16), int(end, 16)))
         return found
 
+    def shared(self, name: str = "/memfd:shared") -> list[tuple[int, int]]:
+        """Address and size of every mapping of the block that it shares with the trusted side (`sandbox.shared`)."""
+        found = []
+        for line in self._proc("maps").splitlines():
+            span, *_, path = [*line.split(maxsplit=5)[:1], *line.split(maxsplit=5)[5:], ""][:2]
+            if path.startswith(name):
+                start, _, end = span.partition("-")
+                found.append((int(start, 16), int(end, 16) - int(start, 16)))
+        return found
+
     def filters(self) -> int:
         """How many filters of system calls are installed in its first thread."""
         found = re.search(r"^Seccomp_filters:\s*(\d+)", self._proc("status"), re.MULTILINE)

@@ -17,6 +17,8 @@ import numpy as np
 
 HEADER = struct.Struct("<IQ")
 MAX_HEADER = 16 * 2**20
+MAX_ANSWER = 4 * 2**20  # the header of what an untrusted child sends
+MAX_PIECES = 16_384
 ARRAY, BYTES = "$array", "$bytes"
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
@@ -65,9 +67,12 @@ def decode(header: bytes | bytearray, body: bytearray) -> Any:
         sizes = data["sizes"]
         if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
             raise WireError("malformed sizes")
+        if len(sizes) > MAX_PIECES:
+            raise WireError(f"more than {MAX_PIECES} buffers")
         if sum(sizes) != len(body):
             raise WireError("sizes do not add up to the body")
-        view, offset, pieces = memoryview(body), 0, []
+        view, offset = memoryview(body), 0
+        pieces: list[memoryview | None] = []
         for size in sizes:
             pieces.append(view[offset : offset + size])
             offset += size
@@ -76,7 +81,7 @@ def decode(header: bytes | bytearray, body: bytearray) -> Any:
         raise WireError(f"malformed message: {type(error).__name__}") from error
 
 
-def _unpack(tree: Any, pieces: list[memoryview]) -> Any:
+def _unpack(tree: Any, pieces: list[memoryview | None]) -> Any:
     if isinstance(tree, list):
         return [_unpack(item, pieces) for item in tree]
     if not isinstance(tree, dict):
@@ -84,12 +89,12 @@ def _unpack(tree: Any, pieces: list[memoryview]) -> Any:
     if ARRAY in tree:
         return _array(tree, pieces)
     if BYTES in tree:
-        return bytes(pieces[_index(tree[BYTES])])
+        return bytes(_piece(tree[BYTES], pieces))
     return {key: _unpack(item, pieces) for key, item in tree.items()}
 
 
-def _array(tree: dict[str, Any], pieces: list[memoryview]) -> np.ndarray[Any, Any]:
-    piece, dtype, shape = pieces[_index(tree[ARRAY])], tree["dtype"], tree["shape"]
+def _array(tree: dict[str, Any], pieces: list[memoryview | None]) -> np.ndarray[Any, Any]:
+    piece, dtype, shape = _piece(tree[ARRAY], pieces), tree["dtype"], tree["shape"]
     if dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
         raise WireError("malformed array")
     if math.prod(shape) * np.dtype(dtype).itemsize != len(piece):
@@ -97,21 +102,29 @@ def _array(tree: dict[str, Any], pieces: list[memoryview]) -> np.ndarray[Any, An
     return np.frombuffer(piece, dtype=dtype).reshape(shape)
 
 
-def _index(value: Any) -> int:
-    if type(value) is not int or value < 0:
+def _piece(index: Any, pieces: list[memoryview | None]) -> memoryview:
+    """A buffer, which only one place may hold: a short header must not become a large value."""
+    if type(index) is not int or index < 0:
         raise WireError("malformed index")
-    return value
+    piece = pieces[index]
+    if piece is None:
+        raise WireError("a buffer stands in two places")
+    pieces[index] = None
+    return piece
 
 
 Reader = Generator[memoryview, None, tuple[bytearray, bytearray]]
 
 
-def reader(limit: int) -> Reader:
-    """Yield the buffers to fill, in order; return header and body. Raises WireError beyond `limit` bytes."""
+def reader(limit: int, most: int = MAX_HEADER) -> Reader:
+    """Yield the buffers to fill, in order; return header and body.
+
+    Raises WireError beyond `limit` bytes of body, or `most` of header.
+    """
     prefix = bytearray(HEADER.size)
     yield memoryview(prefix)
     head, body = HEADER.unpack(prefix)
-    if head > MAX_HEADER or body > limit:
+    if head > most or body > limit:
         raise WireError(f"message of {head + body} bytes exceeds the limit of {limit}")
     header, content = bytearray(head), bytearray(body)
     yield memoryview(header)
@@ -135,15 +148,15 @@ def send_blocking(sock: socket.socket, value: Any, deadline: float | None = None
                 _wait(sock, select.POLLOUT, deadline)
 
 
-def receive_blocking(sock: socket.socket, limit: int, deadline: float | None = None) -> Any:
-    """Receive one message of at most `limit` bytes before `deadline`.
+def receive_blocking(sock: socket.socket, limit: int, deadline: float | None = None, most: int = MAX_HEADER) -> Any:
+    """Receive one message before `deadline`, of at most `limit` bytes and `most` more for its header.
 
     Raises:
         TimeoutError: the deadline passed.
         EOFError: the other side closed.
         WireError: it sent something else.
     """
-    filling = reader(limit)
+    filling = reader(limit, most)
     view = next(filling)
     while True:
         while view:

@@ -42,7 +42,7 @@ async def looked_at(child: Child, seal: Seal) -> str:
 
 
 async def test_seal_is_seen_from_outside_once_it_is_done(child: Child) -> None:
-    seal = Seal.of(*await child.call("facts", {}, 30))
+    seal = Seal.of(child.filters(), *await child.call("facts", {}, 30))
     assert len(seal.entries) > 1_000 and seal.code
     assert "torch's operators" in await looked_at(child, seal)
     await child.call("seal", {}, 30)
@@ -50,7 +50,7 @@ async def test_seal_is_seen_from_outside_once_it_is_done(child: Child) -> None:
 
 
 async def test_each_part_that_is_missing_is_named(child: Child) -> None:
-    seal = Seal.of(*await child.call("facts", {}, 30))
+    seal = Seal.of(child.filters(), *await child.call("facts", {}, 30))
     await child.call("seal", {}, 30)
     own = await child.call("own_code", {}, 30)
     assert "another library" in await looked_at(child, Seal(seal.pattern, seal.entries, (*seal.code, tuple(own))))
