@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,9 @@ async def test_each_part_that_is_missing_is_named(child: Child) -> None:
     seal = Seal.of(child.filters(), *await child.call("facts", {}, 30))
     await child.call("seal", {}, 30)
     own = await child.call("own_code", {}, 30)
-    assert "another library" in await looked_at(child, Seal(seal.pattern, seal.entries, (*seal.code, tuple(own))))
-    assert "torch's operators" in await looked_at(child, Seal(b"\0" * len(seal.pattern), seal.entries, seal.code))
+    assert "another library" in await looked_at(child, replace(seal, code=(*seal.code, tuple(own))))
+    assert "new code" in await looked_at(child, replace(seal, filters=seal.filters + 1))
+    assert "torch's operators" in await looked_at(child, replace(seal, pattern=b"\0" * len(seal.pattern)))
 
 
 @pytest.mark.parametrize(
