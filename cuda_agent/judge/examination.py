@@ -173,10 +173,11 @@ class Examination:
             located = [locate(case.output, one, self.config.backend) for case, one in zip(cases, described, strict=True)]
         except Misplaced as fault:
             raise Rejected("wrong_output", "form", str(fault)) from fault
+        shared = self._shared()
         for number, case in enumerate(cases):
             if found := mutation(case, self.ring.taken(number) if self.ring.changed(number, case.inputs) else None):
                 raise Rejected("hack", "input_mutated", found)
-            if not case.aliases and any(place.overlaps(*block) for place in located[number] for block in self._shared()):
+            if not case.aliases and any(place.overlaps(*block) for place in located[number] for block in shared):
                 raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
         if _overlap(located):
             text = "the output of one call lies where another call's does; return fresh memory from each call"
