@@ -30,6 +30,11 @@ class Where(NamedTuple):
     strides: tuple[int, ...]
 
     @property
+    def own(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * storage_type(self.dtype).itemsize
+
+    @property
     def extent(self) -> int:
         """Bytes from the first element to behind the last."""
         if not math.prod(self.shape):
@@ -140,12 +145,11 @@ def _tensor(expected: Packed, described: list[Any], wanted: str, where: str) -> 
 
 def _check_memory(place: Where, expected: Packed, where: str) -> None:
     """Each element needs memory of its own, unless the reference repeats it in the same way."""
-    own = math.prod(place.shape) * storage_type(place.dtype).itemsize
-    if place.extent > min(MOST_BYTES, SPARSEST * own) or (own and not place.address):
+    if place.extent > min(MOST_BYTES, SPARSEST * place.own) or (place.own and not place.address):
         raise Misplaced(f"{where}: its memory is not backed by the tensor's elements")
     repeated = any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
     allowed = any(n > 1 and s == 0 for n, s in zip(expected[2], expected[4], strict=True))
-    if not allowed and (repeated or place.extent < own):
+    if not allowed and (repeated or place.extent < place.own):
         raise Misplaced(f"{where}: elements share memory (an expanded tensor); return one with memory of its own")
 
 

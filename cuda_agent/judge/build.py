@@ -21,6 +21,7 @@ MODULES = {"cpu": "cpu_extension", "cuda": "cuda_extension"}
 SOURCES = {"cpu": (".cpp", ".cc"), "cuda": (".cpp", ".cc", ".cu")}
 # What the compiler's own start-up code in any library takes.
 STARTUP = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize", "__gmon_start__"}
+GLUE_IMPORTS = "glue_imports"  # beside the glue: the symbols that it takes itself
 TORCH_STANDARD = "-std=c++20"
 TORCH_HEADERS = re.compile(r'^\s*#\s*include\s*[<"](torch|ATen|c10|pybind11)/', re.MULTILINE)
 
@@ -95,14 +96,14 @@ def build(folder: Path, output: Path, manifest: Manifest, timeout: float = 120.0
         seconds = time.monotonic() - started
         if faults:
             return BuildResult(None, faults[0], seconds)
-        imports = tuple(sorted({*imports, *_taken(draft, f"{manifest.folder}/glue.o")}))
+        imports = tuple(sorted({*imports, *_taken(draft, Path(manifest.folder) / GLUE_IMPORTS)}))
         shutil.copyfile(draft, output)
     return BuildResult(output, "", seconds, imports, any(map(_includes_torch, kernels.rglob("*"))))
 
 
-def _taken(module: str, glue: str) -> set[str]:
+def _taken(module: str, glue: Path) -> set[str]:
     """The symbols that a linked module takes from elsewhere and the glue by itself does not, whatever the sources' names say."""
-    return symbols([module], "--dynamic", "--undefined-only") - symbols([glue], "--undefined-only") - STARTUP
+    return symbols([module], "--dynamic", "--undefined-only") - set(glue.read_text().splitlines()) - STARTUP
 
 
 def _includes_torch(path: Path) -> bool:

@@ -17,7 +17,7 @@ import torch
 from cuda_agent.judge import cuda_memory
 from cuda_agent.judge.ring import Layout, Leaf
 from cuda_agent.judge.trees import mapped
-from cuda_agent.judge.values import BOXED, Packed, aligned, array_of, leaves
+from cuda_agent.judge.values import BOXED, Packed, aligned, array_of, check_dense, leaves
 from cuda_agent.sandbox.kernel import keep_heap
 from cuda_agent.sandbox.shared import SHARED, attach
 
@@ -151,9 +151,10 @@ class ChildBox:
 
     def place(self, tensor: torch.Tensor) -> Any:
         """Lay a tensor down: where; or, if there is no room or the tensor is not on the device, its numpy array."""
+        check_dense(tensor)
         plain = tensor.detach()
         size = plain.numel() * plain.element_size()
-        if plain.layout != torch.strided or plain.is_quantized or plain.device.type != "cuda" or self._end + size > self._size:
+        if plain.device.type != "cuda" or self._end + size > self._size:
             return array_of(tensor)
         start, self._end = self._end, aligned(self._end + size)
         if size:

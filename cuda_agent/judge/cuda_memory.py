@@ -72,10 +72,8 @@ def attach(descriptor: int, size: int) -> Mapping:
     return Mapping(must(calls.cuMemImportFromShareableHandle(descriptor, kind)), size)
 
 
-class DeviceMemory:
-    """The judge's side; see `memory.Memory`. `child_address` is where the child says that it mapped the block."""
-
-    sample_bytes = 2**30
+class Block:
+    """A block of the device's memory, `size` bytes behind a `descriptor` for the child."""
 
     def __init__(self, size: int, kernels: Path) -> None:
         """Take a block; `kernels` is the folder of the compiled native/refresh.cu and native/compare.cu.
@@ -86,7 +84,19 @@ class DeviceMemory:
         self._refresh, self._compare = kernels / "refresh.cubin", kernels / "compare.cubin"
         self._mapping, self.descriptor = create(size)
         self.size = self._mapping.size
-        self.child_address = 0
+
+    def close(self) -> None:
+        """Give the block back."""
+        use_device()
+        self._mapping.close()
+        os.close(self.descriptor)
+
+
+class DeviceMemory(Block):
+    """The judge's side; see `memory.Memory`. `child_address` is where the child says that it mapped the block."""
+
+    sample_bytes = 2**30
+    child_address = 0
 
     def write(self, offset: int, values: Any) -> None:
         """Put bytes there."""
@@ -129,21 +139,9 @@ class DeviceMemory:
         """A copy of a few bytes has its turn when what others left running has ended, or has had its share of time."""
         self.taken(0, 8)
 
-    def close(self) -> None:
-        """Give the block back."""
-        use_device()
-        self._mapping.close()
-        os.close(self.descriptor)
 
-
-class Box:
+class Box(Block):
     """The judge's side of a block that its reference child lays answers into: see `child_device.ChildBox`."""
-
-    def __init__(self, size: int, kernels: Path) -> None:
-        """Take a block of the device's memory."""
-        self._kernels = kernels / "compare.cubin"
-        self._mapping, self.descriptor = create(size)
-        self.size = self._mapping.size
 
     def laid(self, packed: Packed) -> Packed:
         """A value for the child: its tensors stand one after another from the beginning of the block, as far as there is room."""
@@ -171,17 +169,11 @@ class Box:
         kind = storage_type(dtype)
         if not 0 <= start <= self.size - int(np.prod(shape, dtype=np.int64)) * kind.itemsize:
             raise ValueError("a tensor lies outside the block")
-        return DeviceArray.at(self._kernels, kind, shape, self._mapping.address + start)
+        return DeviceArray.at(self._compare, kind, shape, self._mapping.address + start)
 
     def lifted(self, array: "np.ndarray[Any, Any]") -> DeviceArray:
         """What had no room in the block."""
-        return DeviceArray.of(self._kernels, array)
-
-    def close(self) -> None:
-        """Give the block back."""
-        use_device()
-        self._mapping.close()
-        os.close(self.descriptor)
+        return DeviceArray.of(self._compare, array)
 
 
 def _here() -> Any:

@@ -1,6 +1,5 @@
 """The measuring device as the judge sees it: what its children are told, which memory they share, what they may use."""
 
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from cuda_agent.judge.cuda_memory import Box, DeviceMemory
 from cuda_agent.judge.glue import SEAL_MODULE
 from cuda_agent.judge.memory import HostMemory, Memory
 from cuda_agent.judge.ring import Layout, Ring, ring_sets
-from cuda_agent.judge.values import Packed, leaves, storage_type
+from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
 
@@ -72,16 +71,18 @@ class Device:
 
     def ring(self, sources: Sequence[Packed], wanted: int, outputs: Packed | None = None, state: Packed | None = None) -> Ring:
         """A ring of up to `wanted` sets like the sources; for a candidate on a GPU with room for its tensors behind it."""
-        sets = ring_sets(sources[0], wanted, GPU_RING if self.is_gpu else HOST_RING)
-        room = _room(sources[0], outputs, state, sets) if self.is_gpu and outputs is not None else 0
-        return Ring(sources, sets, self._memory(Layout.of(sources[0], sets).size + room))
+        sets, size = self._sizes(sources[0], wanted, outputs, state)
+        return Ring(sources, sets, self._memory(size))
 
     def candidate_bytes(self, inputs: Packed, wanted: int, outputs: Packed, state: Packed | None) -> int:
         """What a candidate with such a ring takes of a GPU's memory; 0 on a processor."""
-        if not self.is_gpu:
-            return 0
-        sets = ring_sets(inputs, wanted, GPU_RING)
-        return Layout.of(inputs, sets).size + _room(inputs, outputs, state, sets) + CONTEXT
+        return self._sizes(inputs, wanted, outputs, state)[1] + CONTEXT if self.is_gpu else 0
+
+    def _sizes(self, inputs: Packed, wanted: int, outputs: Packed | None, state: Packed | None) -> tuple[int, int]:
+        """Sets of a ring, and bytes of its block."""
+        sets = ring_sets(inputs, wanted, GPU_RING if self.is_gpu else HOST_RING)
+        room = _room(inputs, outputs, state, sets) if self.is_gpu and outputs is not None else 0
+        return sets, Layout.of(inputs, sets).size + room
 
     def most_at_once(self) -> int:
         """How many evaluations should be under way: one for each core, and no more than a GPU's memory holds."""
@@ -108,7 +109,7 @@ class Device:
         """
         if not self.is_gpu:
             return ""
-        written = sum(math.prod(place.shape) * storage_type(place.dtype).itemsize for place in form)
+        written = sum(place.own for place in form)
         bandwidth = nvml.bandwidth(machine.gpu().uuid)
         return proof.faster_than_memory(written, calls, ms, cache=cuda_driver.cache_bytes(), bandwidth=bandwidth)
 

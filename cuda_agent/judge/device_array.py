@@ -98,13 +98,9 @@ class DeviceArray:
     def holds(self, address: int) -> bool:
         """Whether these bytes stand at an address of the judge's (a multiple of 8)."""
         words = self.nbytes // 8
-        spans = [(0, words, 8), (8 * words, self.nbytes - 8 * words, 1)]
         found = _Findings(self.kernels)
-        for offset, count, width in spans:
-            if count:
-                found.run(
-                    "unequal", count, *_places(self.address + offset, address + offset), ctypes.c_long(count), ctypes.c_int(width)
-                )
+        found.unequal(self.address, address, words, 8)
+        found.unequal(self.address + 8 * words, address + 8 * words, self.nbytes - 8 * words, 1)
         return bool(found.read().wrong == 0)
 
     def mean(self, dtype: str) -> float:
@@ -117,8 +113,7 @@ class DeviceArray:
     def unequal(self, other: "DeviceArray") -> Findings:
         """`wrong` and `first_wrong` of elements whose bytes differ."""
         found = _Findings(self.kernels)
-        width = self.dtype.itemsize
-        found.run("unequal", self.size, *_places(self.address, other.address), ctypes.c_long(self.size), ctypes.c_int(width))
+        found.unequal(self.address, other.address, self.size, self.dtype.itemsize)
         return found.read()
 
     def differing(self, dtype: str, other: "DeviceArray", truth: "DeviceArray | None", rtol: float, rounding: float) -> Findings:
@@ -162,6 +157,10 @@ class _Findings:
     def run(self, name: str, count: int, *arguments: Any) -> None:
         if count:
             launch(self._kernels, name, count, *arguments, *_places(self._buffer.address))
+
+    def unequal(self, one: int, other: int, count: int, width: int) -> None:
+        """Find which of `count` elements of `width` bytes differ between two addresses."""
+        self.run("unequal", count, *_places(one, other), ctypes.c_long(count), ctypes.c_int(width))
 
     def read(self) -> Findings:
         raw = np.empty(ctypes.sizeof(Findings), np.uint8)

@@ -85,6 +85,11 @@ class Exam:
     spare: Case
     sources: tuple[Packed, ...]  # inputs as the problem draws them, never shown as they are
 
+    @property
+    def candidate(self) -> tuple[int, Packed, Packed]:
+        """What `Device` sizes a candidate's block by: sets of inputs, an output, the weights."""
+        return MAX_BATCH, self.spare.output, self.parts[-1].state
+
 
 class Evaluation:
     """Judges one submission on one problem with one seed."""
@@ -95,6 +100,7 @@ class Evaluation:
         """`timed` False stops after verification; `alone`: nothing else uses the device while the candidate runs."""
         self.bench, self.host, self.submission, self.seed, self.timed = bench, host, submission, seed, timed
         self.alone = alone
+        self.in_company = False  # whether others were under way at some time
         self.phases = Phases()
         self.times: Times | None = None
         self.compile_error = ""
@@ -231,20 +237,16 @@ class Evaluation:
         shared = [(chance.randrange(2**31), PLAIN) for _ in range(count)]
         shared += [(chance.randrange(2**31), variant) for variant in VARIANTS]
         spare = (chance.randrange(2**31), PLAIN)
-        hidden = [(chance.randrange(2**31), PLAIN) for _ in range(SOURCES)]
-        parts = await self.host.exam(weights[: min(2, count)], shared, [spare, *hidden])
+        hidden = [chance.randrange(2**31) for _ in range(SOURCES)]
+        parts, sources = await self.host.exam(weights[: min(2, count)], shared, [spare], hidden)
         last = parts[-1]
-        *asked, kept = last.cases[:-SOURCES]
-        sources = tuple(case.inputs for case in last.cases[-SOURCES:])
-        return Exam((*parts[:-1], replace(last, cases=tuple(asked))), kept, sources)
+        return Exam((*parts[:-1], replace(last, cases=last.cases[:-1])), last.cases[-1], tuple(sources))
 
     async def _ring(self, exam: Exam) -> Ring:
-        spare, state = exam.spare, exam.parts[-1].state
-        return await asyncio.to_thread(self.bench.device.ring, exam.sources, MAX_BATCH, spare.output, state)
+        return await asyncio.to_thread(self.bench.device.ring, exam.sources, *exam.candidate)
 
     def _room(self, exam: Exam) -> int:
-        spare, state = exam.spare, exam.parts[-1].state
-        return self.bench.device.candidate_bytes(spare.inputs, MAX_BATCH, spare.output, state)
+        return self.bench.device.candidate_bytes(exam.spare.inputs, *exam.candidate)
 
     async def _open(self, built: Built, ring: Ring) -> Child:
         config, device = self.bench.config, self.bench.device

@@ -50,16 +50,14 @@ class Examination:
         """`ring` is the one that the child was opened with; nothing but this asks the child, or the timing in between."""
         self.child, self.ring, self.host, self.config = child, ring, host, config
         self.form: Sequence[Where] = ()
-        self._block = (0, 0)
         self._seal: Seal | None = None
         self._state = 0
         self._instances = 0
 
     async def begin(self) -> None:
         """Learn from the child, before anything of the submission was loaded, where to look later on."""
-        (address, size), *seal = await self._ask("begin", {})
+        (address, _), *seal = await self._ask("begin", {})
         self.ring.memory.child_address = int(address)
-        self._block = (int(address), min(int(size), self.ring.layout.size))
         self._seal = Seal.of(await _reading(self.child.filters), *seal)
 
     async def extend(self) -> None:
@@ -173,21 +171,17 @@ class Examination:
             located = [locate(case.output, one, self.config.backend) for case, one in zip(cases, described, strict=True)]
         except Misplaced as fault:
             raise Rejected("wrong_output", "form", str(fault)) from fault
-        shared = self._shared()
+        spans = self.ring.spans(self.child)
         for number, case in enumerate(cases):
             if found := mutation(case, self.ring.taken(number) if self.ring.changed(number, case.inputs) else None):
                 raise Rejected("hack", "input_mutated", found)
-            if not case.aliases and any(place.overlaps(*block) for place in located[number] for block in shared):
+            if not case.aliases and any(place.overlaps(*block) for place in located[number] for block in spans):
                 raise Rejected("hack", "input_alias", "the output lies in an input's memory; return memory of its own")
         if _overlap(located):
             text = "the output of one call lies where another call's does; return fresh memory from each call"
             raise Rejected("wrong_output", "overwritten", text)
         self.form = located[-1]
         return [fetch(self._bring, case.output, places) for case, places in zip(cases, located, strict=True)]
-
-    def _shared(self) -> list[tuple[int, int]]:
-        """Address and size of all that is memory of the inputs', under however many addresses the child has it."""
-        return [self._block, *self.child.shared()]
 
     def _bring(self, place: Where) -> Any:
         return self.ring.memory.bring(self.child, place)

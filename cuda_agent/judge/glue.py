@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cuda_agent.errors import BuildEnvironmentError
-from cuda_agent.judge.build import MODULES, TORCH_STANDARD, Manifest, first_error, symbols
+from cuda_agent.judge.build import GLUE_IMPORTS, MODULES, TORCH_STANDARD, Manifest, first_error, symbols
 from cuda_agent.judge.proof import ALLOWED_OPERATORS
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "workspace" / "template" / "common"
@@ -41,7 +41,7 @@ SYSTEM_LIBRARIES = (
 CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcudnn.so")
 SYSTEM_SYMBOLS = "system_symbols"
 SEAL_MODULE = "judge_seal.so"
-GLUE_VERSION = 9  # raise when the way the glue is made changes
+GLUE_VERSION = 10  # raise when the way the glue is made changes
 # What bindings in the published style include: precompiled for a GPU, 0.5 GB and half a minute for three fifths of each build.
 PRECOMPILED = ("torch/types.h", "torch/csrc/utils/pybind.h", "ATen/cuda/CUDAContext.h")
 KERNEL_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
@@ -133,6 +133,7 @@ def _compile_glue(compiler: str, folder: Path, backend: str, arch: str) -> None:
         precompiled=("-include", str(headers)) if is_gpu else (),
     )
     (folder / SYSTEM_SYMBOLS).write_text("\n".join(sorted(_system_symbols(compiler, folder, backend))))
+    (folder / GLUE_IMPORTS).write_text("\n".join(sorted(symbols([str(folder / "glue.o")], "--undefined-only"))))
     draft = folder / "manifest.draft"
     draft.write_text(json.dumps(manifest._asdict(), indent=1))
     draft.replace(manifest.path)

@@ -73,7 +73,6 @@ class JudgePool:
         self._known: OrderedDict[tuple[Purpose, str], asyncio.Future[Verdict]] = OrderedDict()
         self._feats = doubts.Feats()
         self._under_way: set[Evaluation] = set()
-        self._in_company: set[Evaluation] = set()  # of those, and of those that just ended, who was not alone all the time
         self._confirming = asyncio.Lock()
         self._bench: Bench | None = None
         self.manifest: Manifest  # of the glue that submissions are built with, once running; the agent's shell sees its folder
@@ -221,14 +220,13 @@ class JudgePool:
         """The verdict; a time-out next to others, where one that hangs keeps others waiting, only if it happens alone, too."""
         self._under_way.add(evaluation)
         if len(self._under_way) > 1:
-            self._in_company |= self._under_way
+            for other in self._under_way:
+                other.in_company = True
         try:
             verdict = await self._tried(evaluation)
         finally:
             self._under_way.discard(evaluation)
-            in_company = evaluation in self._in_company
-            self._in_company.discard(evaluation)
-        if verdict.status != "timeout" or not in_company or not evaluation.bench.device.starves:
+        if verdict.status != "timeout" or not evaluation.in_company or not evaluation.bench.device.starves:
             return verdict
         mine = (evaluation.bench, evaluation.host, evaluation.submission, evaluation.seed)
         async with self._confirming:

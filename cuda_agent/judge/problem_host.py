@@ -98,17 +98,22 @@ class ProblemHost:
         self.timing = asyncio.Lock()
         self.users = 0
 
-    async def exam(self, weights: Sequence[int], shared: Sequence[Drawn], last: Sequence[Drawn]) -> list[Part]:
+    async def exam(
+        self, weights: Sequence[int], shared: Sequence[Drawn], last: Sequence[Drawn], sources: Sequence[int] = ()
+    ) -> tuple[list[Part], list[Packed]]:
         """Sets of inputs with their answers: `shared` ones dealt out among draws of weights, `last` ones under the last draw.
+
+        Besides, inputs alone, drawn under the seeds `sources`.
 
         Raises:
             ProblemInvalid: the problem fails, or cannot tell right answers from trivial ones.
         """
         questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
-        parts: list[Part] = await self._asked("exam", {"weights": list(weights), **questions}, self._parts, self._lease)
+        asked = {"weights": list(weights), **questions, "sources": list(sources)}
+        found: tuple[list[Part], list[Packed]] = await self._asked("exam", asked, self._examined, self._lease)
         if self._fault:
             raise ProblemInvalid(self._fault)
-        return parts
+        return found
 
     async def answers(self, weights: int, inputs: Sequence[Packed]) -> list[Case]:
         """The reference's answers to given inputs. The caller holds the device's lease.
@@ -233,12 +238,12 @@ class ProblemHost:
         assert self._reference is not None
         return brought(packed, self._reference.peek_into, self._box)
 
-    def _parts(self, answer: Any) -> list[Part]:
+    def _examined(self, answer: Any) -> tuple[list[Part], list[Packed]]:
         assert self._reference is not None
         parts = [_part(part, self._brought, self._reference.peek_into) for part in answer["parts"]]
         self.operators = self.operators or frozenset(map(str, answer["operators"]))
         self._calibrate(parts)
-        return parts
+        return parts, [self._brought(source) for source in answer["sources"]]
 
     async def _open_opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
         bundle = inductor.bundle_path(self._root, self.sha256)

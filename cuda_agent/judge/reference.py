@@ -48,7 +48,8 @@ class Reference:
         Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
         cases: seed, variant, inputs, output, inputs after the call if they changed, whether it answers with their memory.
-        Variants whose answer is not finite are left out. Tensors stay where they are until the next call (`values.held`).
+        Variants whose answer is not finite are left out. `sources` are inputs alone, drawn under those seeds. Tensors stay
+        where they are until the next call (`values.held`).
         """
         self._begin()
         weights, shared = list(payload["weights"]), list(payload["shared"])
@@ -57,7 +58,8 @@ class Reference:
         shares = [shared[number :: len(weights)] for number in range(len(weights))]
         shares[-1] += payload["last"]
         parts = [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]
-        return {"parts": self._done(parts), "operators": self._operators(weights[0])}
+        sources = [self._held(self.problem.inputs(seed)) for seed in payload["sources"]]
+        return self._done({"parts": parts, "sources": sources, "operators": self._operators(weights[0])})
 
     def _operators(self, weights: int) -> list[str]:
         """Names of torch's operators in a call, found once."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from cuda_agent.judge.memory import Memory, Mix
 from cuda_agent.judge.values import Packed, leaves, storage_type, with_leaves
+from cuda_agent.sandbox.forkserver import Child
 from cuda_agent.sandbox.shared import Bytes
 
 ALIGNMENT, PAGE = 64, 4_096
@@ -115,6 +116,10 @@ class Ring:
     def close(self) -> None:
         """Give the memory back."""
         self.memory.close()
+
+    def spans(self, child: Child) -> list[tuple[int, int]]:
+        """Address and size of all that is memory of the inputs, under however many addresses the child has it."""
+        return [(self.memory.child_address, self.layout.size), *child.shared()]
 
     def take(self, count: int) -> list[int]:
         """The next sets in turn."""

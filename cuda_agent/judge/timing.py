@@ -18,7 +18,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import SystemRandom
 from typing import Any, NamedTuple, TypeVar
@@ -123,15 +123,17 @@ class Runner:
         wall = time.perf_counter_ns() - start
         return _checked(answer, len(sets), wall)
 
-    def sample(self, number: int, inputs: Packed, addresses: Sequence[int]) -> Sample:
-        """Of the frozen child: what it made of the inputs in a set, its answer's tensors being at these addresses."""
+    def sample(self, number: int, inputs: Packed, addresses: Sequence[int], spans: Sequence[tuple[int, int]]) -> Sample:
+        """Of the frozen child: what it made of the inputs in a set, its answer's tensors being at these addresses.
+
+        `spans` is the memory of the inputs.
+        """
         if len(addresses) != len(self.form):
             raise ChildFailed("crash", "a timed call answered with another number of tensors")
         places = [place.moved(to) for place, to in zip(self.form, addresses, strict=True)]
         output = fetch(functools.partial(self.ring.memory.bring, self.child), self.expected, places)
         after = self.ring.taken(number) if self.ring.changed(number, inputs) else None
-        blocks = [(self.ring.memory.child_address, self.ring.layout.size), *self.child.shared()]
-        return Sample(inputs, output, after, any(place.overlaps(*block) for place in places for block in blocks))
+        return Sample(inputs, output, after, any(place.overlaps(*span) for place in places for span in spans))
 
 
 class Contestant:
@@ -169,9 +171,10 @@ class Contestant:
         self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
         self.own += sum(answered.times)
         self.calls += count
+        spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
             places = answered.places[number] if answered.places else []
-            self._keep(self.runner.sample(sets[number], inputs, places))
+            self._keep(self.runner.sample(sets[number], inputs, places, spans))
 
     def _refreshed(self, count: int) -> list[int]:
         sets = self.runner.ring.take(count)
@@ -186,19 +189,20 @@ class Contestant:
         """
         if not self.runner.form:
             return ()
-        room = self._most_checks() - len(self.samples)
+        room = self._most_checks - len(self.samples)
         first = CHECK_SHARE if self.samples else 1.0
-        share = first if room > 0 else self._most_checks() * count / (self.calls + count)
+        share = first if room > 0 else self._most_checks * count / (self.calls + count)
         if self._chance.random() >= share:
             return ()
         return range(count) if count <= room else [self._chance.randrange(count)]
 
+    @functools.cached_property
     def _most_checks(self) -> int:
         size = self.runner.ring.layout.pitch + sum(place.extent for place in self.runner.form)
         return max(FEWEST_CHECKS, min(MOST_CHECKS, self.runner.ring.memory.sample_bytes // size))
 
     def _keep(self, sample: Sample) -> None:
-        if len(self.samples) < self._most_checks():
+        if len(self.samples) < self._most_checks:
             self.samples.append(sample)
         else:
             self.samples[self._chance.randrange(len(self.samples))] = sample
@@ -213,16 +217,29 @@ def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: Judg
     contestants = [Contestant("candidate", candidate, {}), Contestant("eager", baseline, {"which": "eager"})]
     if compiles:
         contestants.append(Contestant("compile", baseline, {"which": "compile"}))
-    with contextlib.suppress(OSError):  # this thread only, and only where it may: the clock should not wait for its turn
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -20)
+    with _prompt_thread():
+        try:
+            for contestant in contestants[:2]:
+                _guarded(contestant, contestant.first)  # its threads must be there to be hastened
+                _guarded(contestant, contestant.runner.child.hasten)
+            return _rounds(contestants, config)
+        finally:
+            for runner in (candidate, baseline):
+                runner.child.relax()
+
+
+@contextlib.contextmanager
+def _prompt_thread() -> Iterator[None]:
+    """This thread alone goes before others, where it may: the clock should not wait for its turn."""
+    thread = threading.get_native_id()
+    usual = os.getpriority(os.PRIO_PROCESS, thread)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, -20)
     try:
-        for contestant in contestants[:2]:
-            _guarded(contestant, contestant.first)  # its threads must be there to be hastened
-            _guarded(contestant, contestant.runner.child.hasten)
-        return _rounds(contestants, config)
+        yield
     finally:
-        for runner in (candidate, baseline):
-            runner.child.relax()
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, usual)
 
 
 def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:

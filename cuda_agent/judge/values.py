@@ -140,6 +140,14 @@ def storage_type(dtype: str) -> "np.dtype[Any]":
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
+def check_dense(tensor: Any) -> None:
+    """Raises TypeError for a tensor that has not one element behind another."""
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError("only dense tensors can be compared")
+
+
 def array_of(tensor: Any) -> Any:
     """A tensor's elements as a numpy array of their own or, on the CPU, in the tensor's memory.
 
@@ -148,9 +156,8 @@ def array_of(tensor: Any) -> Any:
     """
     import torch
 
+    check_dense(tensor)
     plain = tensor.detach().to("cpu", copy=False).contiguous()
-    if plain.layout != torch.strided or plain.is_quantized:
-        raise TypeError("only dense tensors can be compared")
     if plain.dtype == torch.bfloat16:
         return plain.view(torch.uint16).numpy()
     return plain.resolve_conj().resolve_neg().numpy()

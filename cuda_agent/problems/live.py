@@ -5,13 +5,14 @@ float64 copies would cost more time and memory than the problem itself.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from cuda_agent.judge.compare import difference
 from cuda_agent.judge.trees import mapped, tensors
-from cuda_agent.judge.values import Packed, pack
+from cuda_agent.judge.values import Packed, check_dense, pack
 
 COARSE, FINE = 2**15, 2**20  # elements that a comparison sees of a tensor
 Facts = dict[str, Any]
@@ -21,33 +22,21 @@ class Incomparable(Exception):
     """A value that the judge could not compare, or not hand over."""
 
 
+def packed(value: Any, place: Callable[[Any], Any] | None = None) -> Packed:
+    """The value as the judge packs it (`values.pack`); tensors are not copied where that can be avoided.
+
+    Raises:
+        Incomparable: it holds what is neither tensor, number, string nor plain container.
+    """
+    try:
+        return pack(value, place)
+    except TypeError as error:
+        raise Incomparable(str(error)) from error
+
+
 def check_comparable(value: Any) -> None:
-    """See that the judge could pack a value, without copying anything.
-
-    Raises:
-        Incomparable: it holds what is neither tensor, number, string nor plain container.
-    """
-    try:
-        pack(value, _check_dense)
-    except TypeError as error:
-        raise Incomparable(str(error)) from error
-
-
-def _check_dense(tensor: torch.Tensor) -> None:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError("only dense tensors can be compared")
-
-
-def packed(value: Any) -> Packed:
-    """The value as the judge packs it; tensors are not copied where that can be avoided.
-
-    Raises:
-        Incomparable: it holds what is neither tensor, number, string nor plain container.
-    """
-    try:
-        return pack(value)
-    except TypeError as error:
-        raise Incomparable(str(error)) from error
+    """See that the judge could pack a value, without copying anything; raises as `packed`."""
+    packed(value, check_dense)
 
 
 def sample(value: Any, most: int = COARSE) -> Packed:

@@ -10,8 +10,9 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
     from cuda_agent.sandbox.kernel import Writable
 
 SPIN_SECONDS, STEP_SECONDS = 0.002, 0.000_5
+BLOCK = "/memfd:shared"  # how the kernel names a mapping of `sandbox.shared`'s memory file
 _STOPPED, _GONE = b"Tt", b"ZX"
+
+
+class _Mapping(NamedTuple):
+    """A line of /proc/PID/maps."""
+
+    start: int
+    end: int
+    mode: str
+    path: str
 
 
 class WentOnError(Exception):
@@ -88,23 +99,17 @@ class Process:
 
     def executable(self) -> list[tuple[int, int]]:
         """Start and end of every mapping that may be executed."""
-        found = []
-        for line in self._proc("maps").splitlines():
-            span, mode = line.split(maxsplit=2)[:2]
-            if "x" in mode:
-                start, _, end = span.partition("-")
-                found.append((int(start, 16), int(end, 16)))
-        return found
+        return [(mapping.start, mapping.end) for mapping in self._mappings() if "x" in mapping.mode]
 
-    def shared(self, name: str = "/memfd:shared") -> list[tuple[int, int]]:
+    def shared(self) -> list[tuple[int, int]]:
         """Address and size of every mapping of the block that it shares with the trusted side (`sandbox.shared`)."""
-        found = []
+        return [(mapping.start, mapping.end - mapping.start) for mapping in self._mappings() if mapping.path.startswith(BLOCK)]
+
+    def _mappings(self) -> Iterator[_Mapping]:
         for line in self._proc("maps").splitlines():
-            span, *_, path = [*line.split(maxsplit=5)[:1], *line.split(maxsplit=5)[5:], ""][:2]
-            if path.startswith(name):
-                start, _, end = span.partition("-")
-                found.append((int(start, 16), int(end, 16) - int(start, 16)))
-        return found
+            span, mode, _, _, _, *path = line.split(maxsplit=5)
+            start, _, end = span.partition("-")
+            yield _Mapping(int(start, 16), int(end, 16), mode, path[0] if path else "")
 
     def filters(self) -> int:
         """How many filters of system calls are installed in its first thread."""

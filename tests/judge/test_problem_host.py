@@ -25,7 +25,7 @@ async def test_holders_and_waiters_of_the_lease_do_not_wait_for_each_other(tmp_p
     async with ForkServer(inductor.ROLES) as server:
         host = ProblemHost(server, PROBLEM, device, lease.shared, tmp_path)
         try:
-            (part,) = await host.exam([1], QUESTIONS, [])
+            (part,), _ = await host.exam([1], QUESTIONS, [])
             async with asyncio.timeout(20.0):
                 async with lease.shared():
                     measuring = asyncio.ensure_future(lease.exclusive().__aenter__())

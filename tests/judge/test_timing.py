@@ -1,5 +1,6 @@
 """The arithmetic of timing: intervals and the clock that must add up."""
 
+import os
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,12 @@ def timed(candidate: Told, baseline: Told, **settings: Any) -> Times:
 def test_claiming_no_time_at_all_costs_what_the_judges_clock_saw() -> None:
     times = timed(Told(lambda n: 0, lambda n: 1_000_000), Told(lambda n: 1_000_000, lambda n: 1_000_000))
     assert times.forged and times.eager_ms / times.candidate_ms == pytest.approx(1.0)
+
+
+def test_timing_leaves_the_threads_priority_as_it_was() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    timed(Told(lambda n: 1_000, lambda n: 1_000), Told(lambda n: 1_000, lambda n: 1_000))
+    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
 
 
 def test_taking_no_time_on_either_clock_is_a_number_still() -> None:
