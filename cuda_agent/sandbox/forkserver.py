@@ -115,7 +115,7 @@ class Child:
         return self._process().pid
 
     def freeze(self) -> None:
-        """Stop every thread of the child and return when they have stopped; from any thread, some ten microseconds.
+        """Stop every thread of the child and return when they have stopped; from any thread, some tenths of a millisecond.
 
         Raises:
             ChildFailed: it has ended, or did not stop within 2 s; it must be closed then.

@@ -21,7 +21,7 @@ from cuda_agent.sandbox import kernel
 if TYPE_CHECKING:
     from cuda_agent.sandbox.kernel import Writable
 
-SPIN_SECONDS, STEP_SECONDS = 0.002, 0.000_5
+SPIN_SECONDS, STEP_SECONDS = 0.000_05, 0.000_02
 BLOCK = "/memfd:shared"  # how the kernel names a mapping of `sandbox.shared`'s memory file
 _STOPPED, _GONE = b"Tt", b"ZX"
 
@@ -66,7 +66,7 @@ class Process:
             if passed > seconds:
                 raise TimeoutError
             if passed > SPIN_SECONDS:
-                time.sleep(STEP_SECONDS)
+                time.sleep(STEP_SECONDS)  # a thread stops itself: it may need the very core that this one holds
         self._held = True
 
     def go_on(self) -> None:
