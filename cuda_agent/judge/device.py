@@ -13,7 +13,7 @@ from cuda_agent.judge.answers import Where
 from cuda_agent.judge.cuda_memory import Box, DeviceMemory
 from cuda_agent.judge.glue import SEAL_MODULE
 from cuda_agent.judge.memory import HostMemory, Memory
-from cuda_agent.judge.ring import Layout, Ring, ring_sets
+from cuda_agent.judge.ring import Layout, Ring, Sources, ring_sets
 from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
@@ -69,9 +69,9 @@ class Device:
         """Of a child that computes; a CUDA process maps far more than it uses, so its address space is not bounded."""
         return Limits(seconds, 0 if self.is_gpu else self.config.memory_mb, 128, output, 512)
 
-    def ring(self, sources: Sequence[Packed], wanted: int, outputs: Packed | None = None, state: Packed | None = None) -> Ring:
+    def ring(self, sources: Sources, wanted: int, outputs: Packed | None = None, state: Packed | None = None) -> Ring:
         """A ring of up to `wanted` sets like the sources; for a candidate on a GPU with room for its tensors behind it."""
-        sets, size = self._sizes(sources[0], wanted, outputs, state)
+        sets, size = self._sizes(sources.inputs[0], wanted, outputs, state)
         return Ring(sources, sets, self._memory(size))
 
     def candidate_bytes(self, inputs: Packed, wanted: int, outputs: Packed, state: Packed | None) -> int:

@@ -25,7 +25,7 @@ from cuda_agent.judge.examination import NONSENSE, Examination, Instance, mutati
 from cuda_agent.judge.faults import Rejected, run_fault
 from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
-from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.ring import Ring, Sources
 from cuda_agent.judge.stress import PLAIN, VARIANTS
 from cuda_agent.judge.timing import MAX_BATCH, BaselineLost, Runner, Times, measure
 from cuda_agent.judge.values import Packed
@@ -33,7 +33,7 @@ from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 
-SOURCES = 3  # draws that fresh inputs are mixed from
+SOURCES = 32  # most draws that fresh inputs are made from
 PROOFS = 3  # answers without kernels that must all be right
 
 
@@ -83,7 +83,7 @@ class Exam:
 
     parts: tuple[Part, ...]
     spare: Case
-    sources: tuple[Packed, ...]  # inputs as the problem draws them, never shown as they are
+    sources: Sources  # drawn under seeds of their own
 
     @property
     def candidate(self) -> tuple[int, Packed, Packed]:
@@ -240,7 +240,7 @@ class Evaluation:
         hidden = [chance.randrange(2**31) for _ in range(SOURCES)]
         parts, sources = await self.host.exam(weights[: min(2, count)], shared, [spare], hidden)
         last = parts[-1]
-        return Exam((*parts[:-1], replace(last, cases=last.cases[:-1])), last.cases[-1], tuple(sources))
+        return Exam((*parts[:-1], replace(last, cases=last.cases[:-1])), last.cases[-1], sources)
 
     async def _ring(self, exam: Exam) -> Ring:
         return await asyncio.to_thread(self.bench.device.ring, exam.sources, *exam.candidate)

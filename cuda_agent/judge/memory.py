@@ -18,7 +18,7 @@ from cuda_agent.sandbox.shared import Bytes, SharedBlock
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}  # of native/refresh.cpp
 REAL = {"complex64": "float32", "complex128": "float64"}
 WIDTHS = (4, 8, 2, 2)  # bytes of each
-BYTES = 4
+BYTEWISE, BYTES = "uint8", 4
 
 
 class Mix(NamedTuple):
@@ -51,7 +51,7 @@ class Memory(Protocol):
     def renew(self, offset: int, mix: Mix, size: int, dtype: str) -> None:
         """Write a mix of what was kept there (`size` bytes), past the caches.
 
-        Of other types than floating-point ones the first source is written as it is.
+        With type BYTEWISE the first source alone is written, shifted.
         """
 
     def taken(self, offset: int, size: int) -> Any:
@@ -127,7 +127,7 @@ def kernel_arguments(mix: Mix, size: int, dtype: str) -> tuple[int, int, int, in
     """Type, count and shifts as native/refresh takes them."""
     parts = 2 if dtype.startswith("complex") else 1  # a complex number is two real ones side by side
     kind = TYPES.get(REAL.get(dtype, dtype), BYTES)
-    return (kind, size, 0, 0) if kind == BYTES else (kind, size // WIDTHS[kind], parts * mix.first, parts * mix.second)
+    return (kind, size, mix.first, 0) if kind == BYTES else (kind, size // WIDTHS[kind], parts * mix.first, parts * mix.second)
 
 
 @cache

@@ -16,9 +16,9 @@ from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
 from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.ring import WAYS, Ring, Sources
 from cuda_agent.judge.stress import GIVEN, PLAIN
-from cuda_agent.judge.values import Packed, brought
+from cuda_agent.judge.values import Packed, brought, leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
 
@@ -100,17 +100,18 @@ class ProblemHost:
 
     async def exam(
         self, weights: Sequence[int], shared: Sequence[Drawn], last: Sequence[Drawn], sources: Sequence[int] = ()
-    ) -> tuple[list[Part], list[Packed]]:
+    ) -> tuple[list[Part], Sources]:
         """Sets of inputs with their answers: `shared` ones dealt out among draws of weights, `last` ones under the last draw.
 
-        Besides, inputs alone, drawn under the seeds `sources`.
+        Besides, what fresh inputs are made from: draws under the first few of the seeds `sources`, or under all of them where
+        they come back as they are.
 
         Raises:
             ProblemInvalid: the problem fails, or cannot tell right answers from trivial ones.
         """
         questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
         asked = {"weights": list(weights), **questions, "sources": list(sources)}
-        found: tuple[list[Part], list[Packed]] = await self._asked("exam", asked, self._examined, self._lease)
+        found: tuple[list[Part], Sources] = await self._asked("exam", asked, self._examined, self._lease)
         if self._fault:
             raise ProblemInvalid(self._fault)
         return found
@@ -144,8 +145,8 @@ class ProblemHost:
         )
         return exact
 
-    async def opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
-        """The baselines, opened on first use with a ring of at least `sets` sets like `inputs`; hold `timing` to use them.
+    async def opponent(self, sources: Sources, sets: int) -> Opponent:
+        """The baselines, opened on first use with a ring of up to `sets` sets; hold `timing` to use them.
 
         Raises:
             ProblemInvalid: the problem does not run even in eager mode.
@@ -153,7 +154,7 @@ class ProblemHost:
         async with self._opening:
             if self._opponent is None or not self._opponent.child.alive:
                 await self._close_opponent()
-                self._opponent = await self._open_opponent(inputs, sets)
+                self._opponent = await self._open_opponent(sources, sets)
         return self._opponent
 
     async def close(self) -> None:
@@ -238,17 +239,20 @@ class ProblemHost:
         assert self._reference is not None
         return brought(packed, self._reference.peek_into, self._box)
 
-    def _examined(self, answer: Any) -> tuple[list[Part], list[Packed]]:
+    def _examined(self, answer: Any) -> tuple[list[Part], Sources]:
         assert self._reference is not None
         parts = [_part(part, self._brought, self._reference.peek_into) for part in answer["parts"]]
         self.operators = self.operators or frozenset(map(str, answer["operators"]))
         self._calibrate(parts)
-        return parts, [self._brought(source) for source in answer["sources"]]
+        inputs, ways = tuple(self._brought(source) for source in answer["sources"]), tuple(answer["ways"])
+        if not set(ways) <= WAYS or any(len(list(leaves(source))) != len(ways) for source in inputs):
+            raise ValueError("ways that there are not")
+        return parts, Sources(inputs, ways)
 
-    async def _open_opponent(self, inputs: Sequence[Packed], sets: int) -> Opponent:
+    async def _open_opponent(self, sources: Sources, sets: int) -> Opponent:
         bundle = inductor.bundle_path(self._root, self.sha256)
         async with self._lease():
-            ring = await asyncio.to_thread(self._device.ring, inputs, sets)
+            ring = await asyncio.to_thread(self._device.ring, sources, sets)
         payload = {"code": self.code, "seed": 1, "bundle": str(bundle) if bundle.exists() else "", **self._device.settings}
         payload |= {"layout": ring.layout.text, "block": ring.memory.size}
         target, binds = "cuda_agent.judge.baseline:open_baseline", (Bind.of(self._root), *self._device.binds)

@@ -3,7 +3,8 @@
 Runs the problem's own, untrusted code in a sandbox of its own; the submission never runs here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -11,11 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.judge.child_device import ChildBox, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
-from cuda_agent.judge.stress import GIVEN, PLAIN, applied, has_floats
+from cuda_agent.judge.ring import DRAWN, MIXED, Way
+from cuda_agent.judge.stress import GIVEN, PLAIN, applied
+from cuda_agent.judge.structure import ways_of
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 T = TypeVar("T")
+SOURCES = 3
+MOST_SOURCES_BYTES = 2**28
+WAYS_SEED = 77  # the same for every submission
 MOST_CACHED = 2**29  # bytes of a GPU that torch may keep between two questions
 
 
@@ -48,7 +54,8 @@ class Reference:
         Both hold pairs of a seed and a variant of `stress`. A model without weights needs one draw only. Each part
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
         cases: seed, variant, inputs, output, inputs after the call if they changed, whether it answers with their memory.
-        Variants whose answer is not finite are left out. `sources` are inputs alone, drawn under those seeds. Tensors stay
+        Variants whose answer is not finite are left out. `sources` are inputs alone, drawn under the first SOURCES of those
+        seeds, or under more where nothing but draws makes them new; `ways` says what does (see `structure`). Tensors stay
         where they are until the next call (`values.held`).
         """
         self._begin()
@@ -58,8 +65,20 @@ class Reference:
         shares = [shared[number :: len(weights)] for number in range(len(weights))]
         shares[-1] += payload["last"]
         parts = [self._part(seed, share) for seed, share in zip(weights, shares, strict=True)]
-        sources = [self._held(self.problem.inputs(seed)) for seed in payload["sources"]]
-        return self._done({"parts": parts, "sources": sources, "operators": self._operators(weights[0])})
+        sources = [self._held(inputs) for inputs in self._sources(payload["sources"])]
+        told = {"sources": sources, "ways": self._ways, "operators": self._operators(weights[0])}
+        return self._done({"parts": parts, **told})
+
+    def _sources(self, seeds: list[int]) -> Iterator[list[Any]]:
+        few = [self.problem.inputs(seed) for seed in seeds[:SOURCES]]
+        yield from few
+        if few and set(self._ways) == {DRAWN}:
+            most = MOST_SOURCES_BYTES // max(1, sum(tensor.nbytes for tensor in tensors(few[0])))
+            yield from (self.problem.inputs(seed) for seed in seeds[SOURCES:most])
+
+    @cached_property
+    def _ways(self) -> list[Way]:
+        return ways_of(self.problem, WAYS_SEED)
 
     def _operators(self, weights: int) -> list[str]:
         """Names of torch's operators in a call, found once."""
@@ -77,9 +96,9 @@ class Reference:
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
-        inputs = self._inputs({"seed": seed, "variant": variant})
-        if variant != PLAIN and not has_floats(inputs):
+        if variant != PLAIN and MIXED not in self._ways:
             return None
+        inputs = self._inputs({"seed": seed, "variant": variant})
         try:
             return self._answered(model, inputs, seed, variant)
         except Exception:
@@ -137,7 +156,7 @@ class Reference:
         seed, variant = question["seed"], question["variant"]
         if variant == GIVEN:
             return self._unpacked(question["inputs"])
-        inputs: list[Any] = applied(variant, self.problem.inputs(seed), seed)
+        inputs: list[Any] = applied(variant, self.problem.inputs(seed), seed, self._ways)
         return inputs
 
 

@@ -2,26 +2,39 @@
 
 The child's trusted part makes tensors over the block before any untrusted code runs; from then on a set's values change
 under them. After a use the judge can tell whether a set was written to, and fills it with values that never stood there
-before: floating-point tensors mixed from two drawn ones, each shifted by a random distance, others (indices, masks) as
-drawn. A child that keeps answers instead of computing them is therefore wrong, and since a set is filled only
-when its turn has come, there is nothing to look ahead at.
+before, each tensor in the way that its structure allows (`Way`). A child that keeps answers instead of computing them is
+therefore wrong, and since a set is filled only when its turn has come, there is nothing to look ahead at.
 """
 
 import json
 import math
 from collections.abc import Sequence
 from secrets import SystemRandom
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from cuda_agent.judge.memory import Memory, Mix
+from cuda_agent.judge.memory import BYTEWISE, Memory, Mix
 from cuda_agent.judge.values import Packed, leaves, storage_type, with_leaves
 from cuda_agent.sandbox.forkserver import Child
 from cuda_agent.sandbox.shared import Bytes
 
 ALIGNMENT, PAGE = 64, 4_096
 SHARES = (0.25, 0.75)  # of one of two mixed sources: what a problem draws from an interval stays in it
+
+Way = Literal["mixed", "blended", "rolled", "drawn"]
+MIXED: Way = "mixed"  # of two sources, each shifted by a random distance
+BLENDED: Way = "blended"  # of two sources in place: triangles, sorted rows and rows of one sum stay what they are
+ROLLED: Way = "rolled"  # a source's elements shifted: indices, labels, masks
+DRAWN: Way = "drawn"  # a source as it is
+WAYS = frozenset({MIXED, BLENDED, ROLLED, DRAWN})
+
+
+class Sources(NamedTuple):
+    """Drawn inputs (packed, all of one form) from which fresh ones are made, and the way of each of their tensors."""
+
+    inputs: tuple[Packed, ...]
+    ways: tuple[Way, ...]
 
 
 class Leaf(NamedTuple):
@@ -105,11 +118,12 @@ class Layout(NamedTuple):
 class Ring:
     """The judge's side: places sets, tells whether they were changed, and refreshes them."""
 
-    def __init__(self, sources: Sequence[Packed], sets: int, memory: Memory) -> None:
-        """`sources` are drawn inputs (packed, all of one form) from which fresh values are made; the ring owns `memory`."""
-        self.layout = Layout.of(sources[0], sets)
+    def __init__(self, sources: Sources, sets: int, memory: Memory) -> None:
+        """The ring owns `memory`."""
+        self.layout = Layout.of(sources.inputs[0], sets)
         self.memory = memory
-        self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources]
+        self._ways = sources.ways
+        self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources.inputs]
         self._chance = SystemRandom()
         self._next = 0
 
@@ -139,12 +153,17 @@ class Ring:
 
     def refresh(self, number: int) -> None:
         """Fill a set with values that did not stand there before."""
-        one, other = (self._chance.choice(self._sources) for _ in range(2))
-        pairs = zip(self._offsets(number), one, other, self.layout.leaves, strict=True)
-        for offset, first, second, leaf in pairs:
-            elements = max(1, leaf.size // storage_type(leaf.dtype).itemsize)
-            shifts = (self._chance.randrange(elements), self._chance.randrange(elements))
-            self.memory.renew(offset, Mix(first, second, *shifts, self._chance.uniform(*SHARES)), leaf.size, leaf.dtype)
+        one, other = self._chance.sample(self._sources, 2) if len(self._sources) > 1 else 2 * self._sources
+        for offset, leaf, way, mine, theirs in zip(
+            self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
+        ):
+            width = storage_type(leaf.dtype).itemsize
+            elements = max(1, leaf.size // width)
+            first, second = (self._chance.randrange(elements) if way in (MIXED, ROLLED) else 0 for _ in range(2))
+            if way in (MIXED, BLENDED):
+                self.memory.renew(offset, Mix(mine, theirs, first, second, self._chance.uniform(*SHARES)), leaf.size, leaf.dtype)
+            else:
+                self.memory.renew(offset, Mix(mine, mine, first * width, 0, 1.0), leaf.size, BYTEWISE)
 
     def taken(self, number: int) -> Packed:
         """The inputs that stand in a set, packed, in memory of their own."""

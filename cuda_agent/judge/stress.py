@@ -1,16 +1,17 @@
 """Variants of drawn inputs that a right answer must survive: other signs, other scales, ties. Runs in the reference child.
 
-A variant touches floating-point tensors only and is a function of the drawn inputs and a seed. Where the reference itself
-has no finite answer to a variant, nobody is asked it.
+A variant touches floating-point tensors without a structure only (`ring.MIXED`) and is a function of the drawn inputs and
+a seed. Where the reference itself has no finite answer to a variant, nobody is asked it.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from cuda_agent.judge.trees import mapped, tensors
+from cuda_agent.judge.ring import MIXED
+from cuda_agent.judge.trees import mapped
 
 PLAIN, GIVEN = "plain", "given"  # as drawn; inputs that the judge hands over
 
@@ -40,17 +41,17 @@ VARIANTS: dict[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = {
 }
 
 
-def applied(variant: str, inputs: Any, seed: int) -> Any:
-    """Inputs under a variant; strides are kept."""
+def applied(variant: str, inputs: Any, seed: int, ways: Sequence[str] | None = None) -> Any:
+    """Inputs under a variant; strides are kept. With `ways`, one for each tensor, only those that may be mixed are changed."""
     if variant == PLAIN:
         return inputs
-    seeds = itertools.count(seed)
-    return mapped(inputs, lambda tensor: _changed(tensor, VARIANTS[variant], next(seeds)))
+    seeds, told = itertools.count(seed), iter(ways or itertools.repeat(MIXED))
 
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        own = next(seeds)
+        return _changed(tensor, VARIANTS[variant], own) if next(told) == MIXED else tensor
 
-def has_floats(inputs: Any) -> bool:
-    """Whether any of the inputs is a floating-point tensor."""
-    return any(tensor.is_floating_point() for tensor in tensors(inputs))
+    return mapped(inputs, change)
 
 
 def _changed(tensor: torch.Tensor, change: Any, seed: int) -> torch.Tensor:

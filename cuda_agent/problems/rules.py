@@ -144,6 +144,10 @@ def _varies(evidence: Evidence) -> str | None:
     return None if value is None or value > least else f"another input changes the output by {value:.2g} of its spread"
 
 
+def _renewable(evidence: Evidence) -> str | None:
+    return None if evidence.facts["renewable"] else "its inputs only come as they are drawn, so that kept answers would pass"
+
+
 def _not_trivial(evidence: Evidence) -> str | None:
     return evidence.facts["trivial"] or None
 
@@ -222,6 +226,7 @@ RULES: tuple[Rule, ...] = (
     Rule("deterministic", "run", _deterministic),
     Rule("inputs_kept", "run", _inputs_kept),
     Rule("varies", "run", _varies),
+    Rule("renewable", "run", _renewable),
     Rule("not_trivial", "run", _not_trivial),
     Rule("not_saturated", "run", _not_saturated),
     Rule("self_contained", "pace", _self_contained),

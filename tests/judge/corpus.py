@@ -20,6 +20,11 @@ KINDS = ("exploits", "honest", "crashers")
 # Of each kind: how many at most, how many of one id (the part before the first underscore), how many with torch's headers.
 CHOICE = {"exploits": (50, 2, 1), "honest": (40, 40, 1), "crashers": (16, 1, 0)}
 ALWAYS = {"C4_guarded_at_calls", "C7_kernel_calls_python", "D6_seal_in_the_callers_frame"}
+ALWAYS |= {
+    "B3_integer_inputs_by_bytes",
+    "token_sums_plain",
+    "triangular_product_skips_zeros",
+}  # what comes as it was drawn, or nearly
 Corpus = dict[str, list["Entry"]]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cuda_agent.judge import glue
 from cuda_agent.judge.memory import HostMemory, Mix
-from cuda_agent.judge.ring import Layout, Ring, ring_sets
+from cuda_agent.judge.ring import BLENDED, DRAWN, MIXED, ROLLED, Layout, Ring, Sources, ring_sets
 from cuda_agent.judge.values import leaves, widen
 from cuda_agent.store.session import cache_folder
 
@@ -24,7 +24,8 @@ INPUTS = ["list", [tensor(FLOATS), ["dict", [["i", tensor(INDICES)]]], ["scalar"
 
 
 def ring_of(inputs: list, sets: int) -> Ring:
-    return Ring([inputs], sets, HostMemory(Layout.of(inputs, sets).size, LIBRARY))
+    ways = tuple(MIXED if leaf[1].startswith("float") else DRAWN for leaf in leaves(inputs))
+    return Ring(Sources((inputs,), ways), sets, HostMemory(Layout.of(inputs, sets).size, LIBRARY))
 
 
 def stored(ring: Ring, number: int, leaf: int) -> np.ndarray:
@@ -65,6 +66,28 @@ def test_fresh_values_are_a_mix_of_the_kept_ones(dtype: str, count: int, shift: 
         memory.renew(offset, Mix(kept, kept, shift, 0, 0.5), held.nbytes, dtype)  # halves of integers are exact in every type
         found = memory.taken(offset, held.nbytes).view(held.dtype)
         assert np.array_equal(widen(dtype, found), 0.5 * np.roll(widen(dtype, held), shift) + 0.5 * widen(dtype, held))
+
+
+@pytest.mark.parametrize("array", [np.arange(1_003, dtype=np.int64), np.arange(257) % 3 == 0, np.arange(700, dtype=np.float16)])
+def test_rolled_values_are_a_sources_in_another_place(array: np.ndarray) -> None:
+    inputs = ["list", [tensor(array)]]
+    ring = Ring(Sources((inputs, inputs), (ROLLED,)), 2, HostMemory(Layout.of(inputs, 2).size, LIBRARY))
+    found = []
+    for _ in range(5):
+        ring.refresh(1)
+        found.append(stored(ring, 1, 0).copy())
+    assert all(any(np.array_equal(values, np.roll(array, by)) for by in range(len(array))) for values in found)
+    assert len({values.tobytes() for values in found}) > 1
+
+
+def test_blended_values_keep_what_all_sources_have() -> None:
+    triangles = [np.triu(np.random.default_rng(seed).random((40, 40), np.float32)) for seed in range(3)]
+    sources = tuple(["list", [tensor(triangle)]] for triangle in triangles)
+    ring = Ring(Sources(sources, (BLENDED,)), 2, HostMemory(Layout.of(sources[0], 2).size, LIBRARY))
+    ring.refresh(0)
+    found = stored(ring, 0, 0)
+    assert not np.tril(found, -1).any() and (found[np.triu_indices(40)] > 0).all()
+    assert not any(np.array_equal(found, triangle) for triangle in triangles)
 
 
 def test_taken_inputs_are_those_that_stand_there() -> None:

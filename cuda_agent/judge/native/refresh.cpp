@@ -1,6 +1,6 @@
 // Fresh input values: two sources, each shifted by some elements around its end, mixed a : 1 - a and written past the caches,
 // so that whoever reads them next fetches them from memory. Types: 0 float32, 1 float64, 2 float16, 3 bfloat16, 4 bytes of
-// the first source as they are.
+// the first source, shifted alone.
 #include <cstdint>
 #include <cstring>
 #if defined(__SSE2__)
@@ -99,6 +99,6 @@ extern "C" void refresh(void* target, const void* one, const void* other, long c
     case 1: return typed<double>(target, one, other, count, first, second, share);
     case 2: return typed<_Float16>(target, one, other, count, first, second, share);
     case 3: return typed<Bfloat>(target, one, other, count, first, second, share);
-    default: return typed<unsigned char>(target, one, one, count, 0, 0, 1.0);
+    default: return typed<unsigned char>(target, one, one, count, first, first, 1.0);
   }
 }

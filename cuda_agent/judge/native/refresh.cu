@@ -39,6 +39,6 @@ extern "C" __global__ void refresh(void* target, const void* one, const void* ot
     case 1: return renew<double>(request);
     case 2: return renew<__half>(request);
     case 3: return renew<__nv_bfloat16>(request);
-    default: return renew<unsigned char>({target, one, one, count, 0, 0, 1.0});
+    default: return renew<unsigned char>({target, one, one, count, first, first, 1.0});
   }
 }
