@@ -196,6 +196,21 @@ class RolloutScience(Frozen):
     seed: int = Field(0, ge=0)
 
 
+class VllmExecution(Frozen):
+    """How engine `vllm` serves."""
+
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = Field(
+        "auto", description="of the served weights; auto is the file's"
+    )
+    memory_share: float = Field(0.5, gt=0.0, le=1.0, description="of the GPU's memory, for weights and cache")
+    context_tokens: int | None = Field(None, ge=64, description="longest sequence; empty is the model's own")
+    sequences: int = Field(256, ge=1, le=65_536, description="sequences decoded at once; more wait")
+    tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that share each layer")
+    enforce_eager: bool = Field(False, description="start sooner and generate slower, without CUDA graphs")
+    start_seconds: Seconds = Field(600.0, description="limit until the server is ready")
+    arguments: tuple[str, ...] = Field((), description="further arguments of the server, as on its command line")
+
+
 class RolloutExecution(Frozen):
     """How episodes are run."""
 
@@ -203,6 +218,7 @@ class RolloutExecution(Frozen):
     shard: int = Field(128, ge=1, le=128, description="episodes in one shard (a flow run)")
     attempts: int = Field(3, ge=1, le=10, description="attempts of an episode that ends in an infrastructure error")
     work_pool: str | None = Field(None, description="deploy shards to this pool; empty runs them in process")
+    vllm: VllmExecution = VllmExecution()
 
 
 class RolloutConfig(Frozen):

@@ -80,7 +80,7 @@ async def deploy_shard(batch_id: UUID, shard: range, judge: JudgeConfig, executi
 async def run_shard(batch_id: UUID, positions: Iterable[int], judge: JudgeConfig, execution: RolloutExecution) -> dict[str, int]:
     """Run some episodes of a batch, many at once. Returns counts by outcome, `infra_error` for those without one."""
     places = list(positions)
-    player = await BatchPlayer.open(current(), batch_id, judge)
+    player = await BatchPlayer.open(current(), batch_id, judge, execution.vllm)
     gate = asyncio.Semaphore(execution.concurrency)
     attempt = rollout.with_options(retries=execution.attempts - 1)
 

@@ -13,7 +13,7 @@ from cuda_agent.agent.chat import ChatRenderer
 from cuda_agent.agent.episode import EpisodeResult, run_episode
 from cuda_agent.agent.planning import EpisodePlan, plan_evaluation, plan_training_batch
 from cuda_agent.agent.services import Services
-from cuda_agent.config import JudgeConfig, RolloutScience
+from cuda_agent.config import JudgeConfig, RolloutScience, VllmExecution
 from cuda_agent.engines.base import TextEngine, TokenEngine
 from cuda_agent.errors import ConfigError, CudaAgentError
 from cuda_agent.judge.pool import JudgePool
@@ -44,8 +44,8 @@ class BatchPlayer:
     renderer: ChatRenderer | None
 
     @classmethod
-    async def open(cls, services: Services, batch_id: UUID, judge: JudgeConfig) -> Self:
-        """Load problems, plan and policy.
+    async def open(cls, services: Services, batch_id: UUID, judge: JudgeConfig, vllm: VllmExecution) -> Self:
+        """Load problems, plan and policy; `vllm` is how that engine serves, if it is the batch's.
 
         Raises:
             ConfigError: the dataset has no problem on that side, or the engine cannot be had.
@@ -59,7 +59,7 @@ class BatchPlayer:
         if not problems:
             raise ConfigError(f"dataset {batch.dataset_id} has no {science.split} problem; generate one with held_out above 0")
         plans = _plans(batch, science, [problem.id for problem in problems])
-        engine = await services.engine(science, batch.policy_version_id)
+        engine = await services.engine(science, batch.policy_version_id, vllm)
         pool = await services.judge(judge)
         by_id = {problem.id: problem for problem in problems}
         renderer = await asyncio.to_thread(services.renderer, batch.policy_version_id) if batch.policy_version_id else None

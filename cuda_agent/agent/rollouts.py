@@ -162,7 +162,8 @@ def open_rollouts(
 async def _play(store: Store, order: RolloutOrder, batch_id: UUID, cache_dir: Path, tell: Tell) -> None:
     services = Services(store, cache_dir, order.endpoint)
     try:
-        await play_missing(await BatchPlayer.open(services, batch_id, order.judge), order.config.execution, tell)
+        execution = order.config.execution
+        await play_missing(await BatchPlayer.open(services, batch_id, order.judge, execution.vllm), execution, tell)
     finally:
         await services.close()
 

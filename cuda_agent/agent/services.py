@@ -8,11 +8,12 @@ from pathlib import Path
 from uuid import UUID
 
 from cuda_agent.agent.chat import ChatRenderer
-from cuda_agent.config import Backend, JudgeConfig, RolloutScience
+from cuda_agent.config import Backend, JudgeConfig, RolloutScience, VllmExecution
 from cuda_agent.engines.base import TextEngine, TokenEngine
 from cuda_agent.engines.openai import Endpoint
 from cuda_agent.engines.teacher import Teacher
 from cuda_agent.engines.transformers import TransformersEngine
+from cuda_agent.engines.vllm import VllmEngine, vllm_python
 from cuda_agent.errors import ConfigError
 from cuda_agent.judge.inductor import warm_server
 from cuda_agent.judge.pool import JudgePool
@@ -36,9 +37,9 @@ class Services:
         self._endpoint = endpoint
         self._servers: dict[tuple[int, Backend], ForkServer] = {}
         self._judges: dict[str, JudgePool] = {}
-        self._engine: TransformersEngine | None = None
+        self._engines: dict[str, TransformersEngine | VllmEngine] = {}
         self._renderers: dict[UUID, ChatRenderer] = {}
-        self._loaded: UUID | None = None
+        self._loaded: dict[str, UUID] = {}
         self._lock = asyncio.Lock()
 
     async def fork_server(self, threads: int, backend: Backend = "cpu") -> ForkServer:
@@ -72,8 +73,10 @@ class Services:
         """
         return self._endpoint or Endpoint.of()
 
-    async def engine(self, science: RolloutScience, policy_id: UUID | None) -> TokenEngine | TextEngine:
+    async def engine(self, science: RolloutScience, policy_id: UUID | None, vllm: VllmExecution) -> TokenEngine | TextEngine:
         """The engine that these settings name, with the policy loaded. Call it only while no episode is in flight.
+
+        An engine's first use settles how it serves: `vllm` says nothing to one that runs.
 
         Raises:
             ConfigError: this process cannot provide that engine.
@@ -84,18 +87,24 @@ class Services:
         if science.engine == "openai":
             client = self.endpoint().engine(science.sampling, science.episode.turn_tokens)
             return await self._exit.enter_async_context(client)
-        if science.engine != "transformers":
-            raise ConfigError(f"engine {science.engine!r} is not available yet; use transformers, openai or teacher")
         if policy_id is None:
-            raise ConfigError("engine 'transformers' needs a policy version; give policy_version_id")
+            raise ConfigError(f"engine {science.engine!r} needs a policy version; give policy_version_id")
         async with self._lock:
-            if self._engine is None:
-                self._engine = await self._exit.enter_async_context(TransformersEngine(lease_path=self._lease_path))
-            if self._loaded != policy_id:
-                self._loaded = None
-                await self._engine.load_policy(await asyncio.to_thread(policy_folder, self.store, policy_id))
-                self._loaded = policy_id
-            return self._engine
+            name = science.engine
+            if name not in self._engines:
+                made = self._transformers() if name == "transformers" else self._vllm(vllm)
+                self._engines[name] = await self._exit.enter_async_context(made)
+            if self._loaded.get(name) != policy_id:
+                self._loaded.pop(name, None)
+                await self._engines[name].load_policy(await asyncio.to_thread(policy_folder, self.store, policy_id))
+                self._loaded[name] = policy_id
+            return self._engines[name]
+
+    def _transformers(self) -> TransformersEngine:
+        return TransformersEngine(lease_path=self._lease_path)
+
+    def _vllm(self, settings: VllmExecution) -> VllmEngine:
+        return VllmEngine(vllm_python(), settings, lease_path=self._lease_path)
 
     def renderer(self, policy_id: UUID) -> ChatRenderer:
         """The chat renderer of a policy's tokenizer and template."""

@@ -9,16 +9,15 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cuda_agent.engines.base import Generation, Sampling
+from cuda_agent.engines.process import EngineProcess
 from cuda_agent.errors import EngineError
 
 _LINE_LIMIT = 64 * 2**20
@@ -56,12 +55,10 @@ class TransformersEngine:
         self._arguments = ["--device", device, "--dtype", dtype, "--rows", str(rows), "--threads", str(threads)]
         self._arguments += ["--lease", str(lease_path)] if lease_path else []
         self._threads = threads
-        self._on_output = on_output
-        self._tail: deque[str] = deque(maxlen=20)
+        self._process = EngineProcess(on_output)
         self._ids = itertools.count()
         self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -78,13 +75,8 @@ class TransformersEngine:
         socket = Path(self._folder.name) / "engine.sock"
         command = ["-m", "cuda_agent.engines.transformers_server", "--socket", str(socket)]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(self._threads)}
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, *self._arguments,
-            stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True,
-        )  # fmt: skip
-        self._tasks.append(asyncio.create_task(self._read_output()))
         try:
+            await self._process.start([sys.executable, *command, *self._arguments], environment, reads_stdout=True)
             await self._connect(socket)
             if self._weights is not None:
                 await self.load_policy(self._weights)
@@ -93,15 +85,13 @@ class TransformersEngine:
             raise
 
     async def _connect(self, socket: Path) -> None:
-        assert self._process is not None and self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), _START_SECONDS)
         except TimeoutError as error:
             raise EngineError(f"the model server did not start within {_START_SECONDS:.0f} s") from error
         if line.strip() != b"ready":
-            await self._process.wait()
-            await asyncio.wait(self._tasks, timeout=1.0)
-            raise EngineError(f"the model server could not start: {self._last_words()}")
+            await self._process.ended()
+            raise EngineError(f"the model server could not start: {self._process.last_words()}")
         reader, self._writer = await asyncio.open_unix_connection(str(socket), limit=_LINE_LIMIT)
         self._tasks.append(asyncio.create_task(self._read_answers(reader)))
 
@@ -120,10 +110,7 @@ class TransformersEngine:
         """End the child and everything in flight; may be called twice."""
         if self._writer is not None:
             self._writer.close()
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
+        await self._process.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -133,7 +120,7 @@ class TransformersEngine:
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._writer is None or self._writer.is_closing():
-            raise EngineError(f"the model server is not running; start the engine first ({self._last_words()})")
+            raise EngineError(f"the model server is not running; start the engine first ({self._process.last_words()})")
         number = next(self._ids)
         future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
@@ -155,7 +142,7 @@ class TransformersEngine:
             self._writer.write(json.dumps(message).encode() + b"\n")
             await self._writer.drain()
         except ConnectionError as error:
-            raise EngineError(f"the model server has gone: {self._last_words()}") from error
+            raise EngineError(f"the model server has gone: {self._process.last_words()}") from error
 
     async def _read_answers(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -169,20 +156,9 @@ class TransformersEngine:
         if self._writer is not None:
             self._writer.close()
         await asyncio.sleep(0.1)  # its last words arrive on another pipe
-        self._fail(f"it ended: {self._last_words()}")
-
-    async def _read_output(self) -> None:
-        assert self._process is not None and self._process.stderr is not None
-        async for raw in self._process.stderr:
-            line = raw.decode(errors="replace").rstrip()
-            self._tail.append(line)
-            if self._on_output:
-                self._on_output(line)
+        self._fail(f"it ended: {self._process.last_words()}")
 
     def _fail(self, reason: str) -> None:
         for future in self._pending.values():
             if not future.done():
                 future.set_result({"ok": False, "error": reason})
-
-    def _last_words(self) -> str:
-        return " | ".join(line for line in list(self._tail)[-3:] if line) or "it said nothing"

@@ -147,10 +147,18 @@ def _check_memory(place: Where, expected: Packed, where: str) -> None:
     """Each element needs memory of its own, unless the reference repeats it in the same way."""
     if place.extent > min(MOST_BYTES, SPARSEST * place.own) or (place.own and not place.address):
         raise Misplaced(f"{where}: its memory is not backed by the tensor's elements")
-    repeated = any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
-    allowed = any(n > 1 and s == 0 for n, s in zip(expected[2], expected[4], strict=True))
-    if not allowed and (repeated or place.extent < place.own):
+    if _overlaps(place.shape, place.strides) and not _overlaps(expected[2], expected[4]):
         raise Misplaced(f"{where}: elements share memory (an expanded tensor); return one with memory of its own")
+
+
+def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a step along some dimension may land on what the dimensions of smaller steps cover."""
+    covered = 0
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride <= covered:
+            return True
+        covered += (size - 1) * stride
+    return False
 
 
 def gathered(read: Callable[[int, memoryview], None], place: Where) -> "np.ndarray[Any, Any]":

@@ -17,6 +17,7 @@ from cuda_agent.judge.trees import mapped, tensors
 
 DRAWS = 3
 SAMPLE = 4_096  # elements that tell how many values there are
+MOST = 2**24  # elements that are looked at
 FEW = 64  # different values in a sample: labels or steps, no measurements
 CERTAIN = 20.0  # natural logarithm of the odds against an order by chance
 
@@ -37,7 +38,7 @@ def way(column: Sequence[torch.Tensor]) -> Way:
         return DRAWN
     if not first.numel() or all(same(first, other) for other in column[1:]):
         return DRAWN
-    drawn = torch.stack([tensor.detach() for tensor in column])
+    drawn = torch.stack([_cut(tensor.detach()) for tensor in column])
     if drawn.is_complex():
         drawn = torch.view_as_real(drawn.resolve_conj())
     if drawn.is_floating_point() and not bool(torch.isfinite(drawn).all()):
@@ -49,6 +50,16 @@ def way(column: Sequence[torch.Tensor]) -> Way:
         return DRAWN  # a mix of unit vectors is shorter
     structured = _has_fixed_places(drawn) or _is_ordered(drawn) or _sums_are_constant(wide) or _is_symmetric(drawn)
     return BLENDED if structured else MIXED
+
+
+def _cut(tensor: torch.Tensor) -> torch.Tensor:
+    """A leading block of a tensor that is too large to be looked at whole; of square matrices a square one."""
+    matrices = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]
+    for dimension in range(tensor.dim() - 2 * matrices):
+        rest = max(1, tensor[(slice(1),) * (dimension + 1)].numel())
+        tensor = tensor.narrow(dimension, 0, min(tensor.shape[dimension], max(1, MOST // rest)))
+    side = math.isqrt(MOST)
+    return tensor[..., :side, :side] if matrices else tensor
 
 
 def _stands(model: torch.nn.Module, inputs: list[Any], ways: Sequence[Way]) -> bool:

@@ -1,10 +1,10 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
 A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
-releasing the batch until the child says that it is done and the device has nothing left to do. A batch's time per call is
-the larger of that, less what a batch of eager's takes besides its calls, and of what the child admits, for all three alike.
-Outside its turn a child is frozen: it can neither work ahead nor disturb the others. Of some batches, chosen by the judge
-alone, inputs and answers are read from the frozen child, and compared afterwards.
+releasing the batch until the child has stopped and the device has nothing left to do; `rounds` says what a call took by that
+and by what the child admits, for all three alike. Outside its turn a child is frozen: it can neither work ahead nor disturb
+the others. Of some batches, chosen by the judge alone, inputs and answers are read from the frozen child, and compared
+afterwards.
 
 Rounds go on until both baselines are clearly on one side of the milestone and the ratios are known as exactly as wanted, or
 a bound is met; what is hard to tell gets longer batches. Runs in a thread: no event loop sits between a request and its
@@ -13,7 +13,6 @@ answer.
 
 import contextlib
 import functools
-import math
 import os
 import statistics
 import threading
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Where, fetch
 from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.rounds import Turn, milliseconds, ratio_interval, ratios
 from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
@@ -34,7 +34,6 @@ MAX_BATCH = 16
 LONGER = 15  # after so many rounds batches grow to twice the calls
 CHECK_SHARE = 0.5  # of the candidate's first batches are checked; so many calls are kept, drawn from all that were made
 MOST_CHECKS, FEWEST_CHECKS = 32, 6
-LEAST_NS = 1.0  # of a call: whoever claims to take no time is divided by
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
 
@@ -88,7 +87,7 @@ class Times:
         """95 % interval of the median ratio candidate / baseline; None where that baseline has no times."""
         if baseline not in self.raw_ms:
             return None
-        return ratio_interval(_ratios(self.raw_ms["candidate"], self.raw_ms[baseline]))
+        return ratio_interval(ratios(self.raw_ms["candidate"], self.raw_ms[baseline]))
 
 
 class Answered(NamedTuple):
@@ -142,8 +141,7 @@ class Contestant:
     def __init__(self, name: str, runner: Runner, extra: Mapping[str, Any]) -> None:
         """`extra` goes with every request."""
         self.name, self.runner, self.extra = name, runner, dict(extra)
-        self.ms: list[float] = []
-        self.unaccounted: list[tuple[int, int]] = []
+        self.turns: list[Turn] = []
         self.samples: list[Sample] = []
         self.own = self.calls = 0
         self._chance = SystemRandom()
@@ -166,10 +164,9 @@ class Contestant:
         sets = self._refreshed(count)
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
         answered = self.runner.ask(self.extra, sets)
-        wall = max(0, answered.wall - overhead_ns)
-        self.ms.append(max(statistics.median(answered.times), wall / count, LEAST_NS) / 1e6)
-        self.unaccounted.append((wall - sum(answered.times), sum(answered.times)))
-        self.own += sum(answered.times)
+        admitted = sum(answered.times)
+        self.turns.append(Turn(admitted, max(0, answered.wall - overhead_ns) - admitted, count))
+        self.own += admitted
         self.calls += count
         spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
@@ -295,35 +292,27 @@ def _numbers(value: Any) -> bool:
 
 def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
     """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone, and is as narrow as wanted."""
-    own = contestants[0].ms
-    for other in contestants[1:]:
-        low, high = ratio_interval(_ratios(own, other.ms))
+    own, *others = milliseconds([contestant.turns for contestant in contestants])
+    for other in others:
+        low, high = ratio_interval(ratios(own, other))
         if low <= 1.0 - config.milestone <= high or high - low > 2.0 * config.precision:
             return False
     return True
 
 
-def ratio_interval(ratios: Sequence[float], z: float = 1.96) -> tuple[float, float]:
-    """Distribution-free 95 % interval of a median: order statistics at n/2 -+ z sqrt(n)/2 (binomial, normal approximation)."""
-    ordered, count = sorted(ratios), len(ratios)
-    reach = z * math.sqrt(count) / 2
-    low = max(0, math.floor(count / 2 - reach))
-    high = min(count - 1, math.ceil(count / 2 + reach) - 1)
-    return ordered[low], ordered[high]
-
-
 def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Times:
-    own = contestants[0]
-    mine = statistics.median(own.ms)
-    theirs = {other.name: mine / statistics.median(_ratios(own.ms, other.ms)) for other in contestants[1:]}
-    unaccounted, admitted = min(own.unaccounted)
-    usual = max(sorted(gap for gap, _ in other.unaccounted)[3 * len(other.unaccounted) // 4] for other in contestants[1:])
+    own, others = contestants[0], contestants[1:]
+    by_round = dict(zip((one.name for one in contestants), milliseconds([one.turns for one in contestants]), strict=True))
+    mine = statistics.median(by_round[own.name])
+    theirs = {other.name: mine / statistics.median(ratios(by_round[own.name], by_round[other.name])) for other in others}
+    unaccounted, admitted = min((turn.gap, turn.admitted) for turn in own.turns)
+    usual = max(sorted(turn.gap for turn in other.turns)[3 * len(other.turns) // 4] for other in others)
     return Times(
         candidate_ms=mine,
         eager_ms=theirs["eager"],
         compile_ms=theirs.get("compile"),
-        rounds=len(own.ms),
-        raw_ms={contestant.name: [round(value, 5) for value in contestant.ms] for contestant in contestants},
+        rounds=len(own.turns),
+        raw_ms={name: [round(value, 5) for value in values] for name, values in by_round.items()},
         samples=tuple(own.samples),
         unaccounted_ns=unaccounted,
         usual_ns=max(0, usual),
@@ -333,7 +322,3 @@ def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Tim
         calls=own.calls,
         batch=batch,
     )
-
-
-def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [one / other for one, other in zip(mine, theirs, strict=True)]

@@ -8,11 +8,12 @@ untrained model unless `--weights` names one) and then replaced by a scripted to
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from cuda_agent.agent.chat import ChatRenderer
 from cuda_agent.agent.conversation import turn_seed
 from cuda_agent.agent.episode import EpisodeResult, run_episode
 from cuda_agent.agent.feedback import MeteredShell
-from cuda_agent.config import BasePolicyScience, EpisodeConfig, JudgeConfig, SamplingConfig
+from cuda_agent.config import BasePolicyScience, EpisodeConfig, JudgeConfig, SamplingConfig, VllmExecution
 from cuda_agent.engines.base import Generation, Sampling, TokenEngine
 from cuda_agent.engines.messages import Message, ToolCall
 from cuda_agent.engines.transformers import TransformersEngine
+from cuda_agent.engines.vllm import VllmEngine, vllm_python
 from cuda_agent.judge.pool import JudgePool
 from cuda_agent.learning.base_model import make_policy_folder
 from cuda_agent.sandbox.lease import Lease, device_lease_path
@@ -241,6 +243,21 @@ def store_row(folder: Path, threads: int = 4, rollouts: int = 40, turns: int = 1
         server.stop()
 
 
+@contextlib.asynccontextmanager
+async def opened(arguments: argparse.Namespace, weights: Path) -> AsyncIterator[TokenEngine]:
+    """The engine, with the policy loaded."""
+    lease = device_lease_path(cache_folder())
+    if arguments.engine == "vllm":
+        settings = VllmExecution(dtype=arguments.dtype, sequences=arguments.episodes, context_tokens=arguments.context)
+        async with VllmEngine(vllm_python(), settings, lease_path=lease) as served:
+            await served.load_policy(weights)
+            yield served
+    else:
+        rows = {"rows": arguments.episodes, "device": arguments.device, "dtype": arguments.dtype}
+        async with TransformersEngine(weights, lease_path=lease, **rows) as engine:
+            yield engine
+
+
 async def main() -> None:
     """Print the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -249,7 +266,9 @@ async def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--context", type=int, default=8_192)
     parser.add_argument("--weights", type=Path, help="policy folder (default: an untrained small model)")
-    parser.add_argument("--device", default="cpu", help="of the engine")
+    parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
+    parser.add_argument("--device", default="cpu", help="of engine transformers")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--rows", default="tools,overhead,generation,batch,store")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -262,7 +281,7 @@ async def main() -> None:
             await asyncio.to_thread(make_policy_folder, weights, science)
         async with (
             JudgePool(JudgeConfig(), cache_dir=cache_folder()) as judge,
-            TransformersEngine(weights, device=arguments.device, lease_path=device_lease_path(cache_folder())) as engine,
+            opened(arguments, weights) as engine,
         ):
             bench = Bench(arguments, engine, ChatRenderer(weights), judge)
             for name, row in (("overhead", overhead_row), ("generation", generation_row), ("batch", batch_row)):

@@ -37,6 +37,7 @@ def test_strided_views_of_larger_memory_are_fine() -> None:
         ({"first": torch.ones(6, 4)}, "shape"),
         ({"first": torch.ones(4, 6, dtype=torch.float64)}, "dtype"),
         ({"first": torch.ones(1, 1).expand(4, 6)}, "share memory"),
+        ({"first": torch.arange(60.0).as_strided((4, 6), (7, 7))}, "share memory"),
         ({"first": torch.ones(4, 6, device="meta")}, "meta"),
         ({"inner": {"n": torch.ones(3, dtype=torch.int64), "more": 1}}, "keys"),
         ({"inner": torch.ones(3, dtype=torch.int64)}, "expected a dict"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from cuda_agent.judge import structure
 from cuda_agent.judge.child_device import ChildDevice
 from cuda_agent.judge.problem_child import LoadedProblem
 from cuda_agent.judge.ring import BLENDED, DRAWN, MIXED, ROLLED
@@ -63,6 +64,16 @@ def test_way_by_what_all_draws_have_in_common(name: str) -> None:
     for seed in range(8):
         torch.manual_seed(seed)
         assert way([draw() for _ in range(3)]) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["normal", "triangle", "symmetric", "probabilities", "tokens", "one hot", "sorted", "unit vectors"]
+)
+def test_a_leading_block_tells_of_what_is_too_large(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structure, "MOST", 512)
+    expected, draw = DRAWERS[name]
+    torch.manual_seed(0)
+    assert way([draw() for _ in range(3)]) == expected
 
 
 def test_draws_of_other_shapes_come_as_they_are() -> None:

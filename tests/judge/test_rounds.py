@@ -1,0 +1,64 @@
+"""What a call is charged, by what its process admits and by what the judge's clock found."""
+
+import random
+import statistics
+
+import pytest
+
+from cuda_agent.judge.rounds import Turn, milliseconds, ratio_interval, ratios
+
+TRUE, COUNT = 100_000, 16  # nanoseconds of a call, calls of a batch
+
+
+def test_interval_encloses_the_median_and_shrinks() -> None:
+    few, many = [0.9, 1.0, 1.1] * 5, [0.99, 1.0, 1.01] * 200
+    assert ratio_interval(few) == (0.9, 1.1)
+    assert ratio_interval(many) == (1.0, 1.0)
+    assert ratio_interval([1.0]) == (1.0, 1.0)
+
+
+def batches(seed: int, rounds: int = 30, *, claimed: float = 1.0, noise: float = 100_000.0, saved: float = 0.0) -> list[Turn]:
+    """Of a process that admits a share of the truth; the clock's noise is now and then a long wait."""
+    chance, made = random.Random(seed), []
+    for _ in range(rounds):
+        took = TRUE * COUNT * chance.uniform(0.98, 1.02)
+        wait = chance.gauss(0, noise) + (3_000_000 if chance.random() < 0.05 else 0)
+        made.append(Turn(int(claimed * took), int(took - claimed * took + wait - saved), COUNT))
+    return made
+
+
+def ratio(mine: list[Turn], eager: list[Turn]) -> float:
+    return statistics.median(ratios(*milliseconds([mine, eager])))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_clocks_noise_costs_an_honest_process_nothing(seed: int) -> None:
+    assert ratio(batches(seed), batches(seed + 100)) == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("claimed", [0.0, 0.5, 0.8, 0.9])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_not_admitted_is_charged_all_the_same(seed: int, claimed: float) -> None:
+    assert ratio(batches(seed, claimed=claimed), batches(seed + 100)) > 0.96
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lies_in_every_second_round_are_charged_to_all(seed: int) -> None:
+    lies, truth = batches(seed, claimed=0.8), batches(seed)
+    mixed = [(lies if number % 2 else truth)[number] for number in range(len(lies))]
+    assert ratio(mixed, batches(seed + 100)) > 0.96
+
+
+def test_a_gap_smaller_than_eagers_pays_nothing_back() -> None:
+    assert ratio(batches(1, saved=200_000), batches(2)) == pytest.approx(1.0, abs=0.03)
+
+
+def test_no_time_at_all_is_a_number_still() -> None:
+    none, eager = [Turn(0, 0, 1)] * 3, [Turn(1_000, 0, 1)] * 3
+    assert 0 < ratio(none, eager) < 0.01
+
+
+def test_the_baselines_are_charged_like_the_candidate() -> None:
+    mine, eager, compiled = milliseconds([batches(1), batches(2), batches(3, claimed=0.9)])
+    assert len(mine) == len(eager) == len(compiled) == 30
+    assert statistics.median(compiled) > 0.96 * statistics.median(eager)
