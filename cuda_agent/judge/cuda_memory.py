@@ -119,7 +119,8 @@ class DeviceMemory(Block):
         kind, count, first, second = kernel_arguments(mix, size, dtype)
         places = (ctypes.c_void_p(address) for address in (self._mapping.address + offset, mix.one.address, mix.other.address))
         numbers = (ctypes.c_long(number) for number in (count, first, second))
-        launch(self._refresh, "refresh", count, *places, *numbers, ctypes.c_int(kind), ctypes.c_double(mix.share))
+        curve = (ctypes.c_double(value) for value in (mix.share, mix.bend, mix.knee, mix.scale))
+        launch(self._refresh, "refresh", count, *places, *numbers, ctypes.c_int(kind), *curve)
         wait()
 
     def taken(self, offset: int, size: int) -> DeviceArray:

@@ -22,13 +22,19 @@ BYTEWISE, BYTES = "uint8", 4
 
 
 class Mix(NamedTuple):
-    """Two kept sources, how far each is shifted, in elements, and the first one's share."""
+    """Two kept sources, how far each is shifted, in elements, and the first one's share; then each value is bent.
+
+    Of what a magnitude has beyond the `knee`, `bend` times as much is added to it, and all are multiplied by `scale`.
+    """
 
     one: Any
     other: Any
     first: int
     second: int
     share: float
+    bend: float = 0.0
+    knee: float = 0.0
+    scale: float = 1.0
 
 
 class Memory(Protocol):
@@ -105,7 +111,7 @@ class HostMemory:
         if size:
             kind, count, first, second = kernel_arguments(mix, size, dtype)
             addresses = (self.view.ctypes.data + offset, mix.one.ctypes.data, mix.other.ctypes.data)
-            self._refresh(*addresses, count, first, second, kind, mix.share)
+            self._refresh(*addresses, count, first, second, kind, mix.share, mix.bend, mix.knee, mix.scale)
 
     def taken(self, offset: int, size: int) -> Bytes:
         """A copy of the bytes there."""
@@ -134,6 +140,6 @@ def kernel_arguments(mix: Mix, size: int, dtype: str) -> tuple[int, int, int, in
 def _loaded(library: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     pointers, numbers = [ctypes.c_void_p] * 3, [ctypes.c_long] * 3
-    loaded.refresh.argtypes = [*pointers, *numbers, ctypes.c_int, ctypes.c_double]
+    loaded.refresh.argtypes = [*pointers, *numbers, ctypes.c_int, *[ctypes.c_double] * 4]
     loaded.refresh.restype = None
     return loaded

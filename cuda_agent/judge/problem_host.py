@@ -6,6 +6,7 @@ Whatever the problem's code does wrong is `ProblemInvalid`; a host that cannot k
 import asyncio
 import contextlib
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts
 from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.ring import WAYS, Ring, Sources
+from cuda_agent.judge.ring import Ring, Sources, Way
 from cuda_agent.judge.stress import GIVEN, PLAIN
 from cuda_agent.judge.values import Packed, brought, leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
@@ -244,8 +245,10 @@ class ProblemHost:
         parts = [_part(part, self._brought, self._reference.peek_into) for part in answer["parts"]]
         self.operators = self.operators or frozenset(map(str, answer["operators"]))
         self._calibrate(parts)
-        inputs, ways = tuple(self._brought(source) for source in answer["sources"]), tuple(answer["ways"])
-        if not set(ways) <= WAYS or any(len(list(leaves(source))) != len(ways) for source in inputs):
+        inputs = tuple(self._brought(source) for source in answer["sources"])
+        ways = tuple(Way(bool(mixes), int(places), float(limit)) for mixes, places, limit in answer["ways"])
+        bounded = all(way.places > 0 and 0 <= way.limit < math.inf for way in ways)
+        if not bounded or any(len(list(leaves(source))) != len(ways) for source in inputs):
             raise ValueError("ways that there are not")
         return parts, Sources(inputs, ways)
 

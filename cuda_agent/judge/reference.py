@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.judge.child_device import ChildBox, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
-from cuda_agent.judge.ring import DRAWN, MIXED, Way
+from cuda_agent.judge.ring import Way
 from cuda_agent.judge.stress import GIVEN, PLAIN, applied
 from cuda_agent.judge.structure import ways_of
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 T = TypeVar("T")
-SOURCES = 3
+SOURCES, SOURCES_IN_PLACE = 3, 8
 MOST_SOURCES_BYTES = 2**28
 WAYS_SEED = 77  # the same for every submission
 MOST_CACHED = 2**29  # bytes of a GPU that torch may keep between two questions
@@ -55,8 +55,8 @@ class Reference:
         holds what ModelNew is made with (`init`), the state_dict (`state`), the seed it was drawn under (`weights`) and its
         cases: seed, variant, inputs, output, inputs after the call if they changed, whether it answers with their memory.
         Variants whose answer is not finite are left out. `sources` are inputs alone, drawn under the first SOURCES of those
-        seeds, or under more where nothing but draws makes them new; `ways` says what does (see `structure`). Tensors stay
-        where they are until the next call (`values.held`).
+        seeds, or under more where tensors keep a structure; `ways` says which do (see `structure`). Tensors stay where they
+        are until the next call (`values.held`).
         """
         self._begin()
         weights, shared = list(payload["weights"]), list(payload["shared"])
@@ -72,9 +72,10 @@ class Reference:
     def _sources(self, seeds: list[int]) -> Iterator[list[Any]]:
         few = [self.problem.inputs(seed) for seed in seeds[:SOURCES]]
         yield from few
-        if few and set(self._ways) == {DRAWN}:
+        if few and not all(self._free(few[0])):
             most = MOST_SOURCES_BYTES // max(1, sum(tensor.nbytes for tensor in tensors(few[0])))
-            yield from (self.problem.inputs(seed) for seed in seeds[SOURCES:most])
+            wanted = SOURCES_IN_PLACE if any(way.renews for way in self._ways) else len(seeds)
+            yield from (self.problem.inputs(seed) for seed in seeds[SOURCES : min(wanted, most)])
 
     @cached_property
     def _ways(self) -> list[Way]:
@@ -96,9 +97,9 @@ class Reference:
         return {"weights": weights, "init": init, "state": state, "cases": cases}
 
     def _case(self, model: torch.nn.Module, seed: int, variant: str) -> dict[str, Any] | None:
-        if variant != PLAIN and MIXED not in self._ways:
-            return None
         inputs = self._inputs({"seed": seed, "variant": variant})
+        if variant != PLAIN and not any(self._free(inputs)):
+            return None
         try:
             return self._answered(model, inputs, seed, variant)
         except Exception:
@@ -156,8 +157,12 @@ class Reference:
         seed, variant = question["seed"], question["variant"]
         if variant == GIVEN:
             return self._unpacked(question["inputs"])
-        inputs: list[Any] = applied(variant, self.problem.inputs(seed), seed, self._ways)
-        return inputs
+        inputs = self.problem.inputs(seed)
+        return list(applied(variant, inputs, seed, self._free(inputs)))
+
+    def _free(self, inputs: list[Any]) -> list[bool]:
+        """Which of the tensors have no structure."""
+        return [way.is_free(tensor.numel()) for way, tensor in zip(self._ways, tensors(inputs), strict=True)]
 
 
 def _to(value: Any, dtype: torch.dtype) -> Any:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from secrets import SystemRandom
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,13 +21,30 @@ from cuda_agent.sandbox.shared import Bytes
 
 ALIGNMENT, PAGE = 64, 4_096
 SHARES = (0.25, 0.75)  # of one of two mixed sources: what a problem draws from an interval stays in it
+BENDS = (0.5, 1.5)
 
-Way = Literal["mixed", "blended", "rolled", "drawn"]
-MIXED: Way = "mixed"  # of two sources, each shifted by a random distance
-BLENDED: Way = "blended"  # of two sources in place: triangles, sorted rows and rows of one sum stay what they are
-ROLLED: Way = "rolled"  # a source's elements shifted: indices, labels, masks
-DRAWN: Way = "drawn"  # a source as it is
-WAYS = frozenset({MIXED, BLENDED, ROLLED, DRAWN})
+
+class Way(NamedTuple):
+    """How a tensor is made anew from drawn ones.
+
+    It `mixes` two of them, or takes one alone. Each is shifted by a random number of blocks, of which it has `places` (all of
+    its elements, where it has no structure; 1: not shifted). With a `limit`, the largest magnitude that is drawn, values
+    are bent at a random knee, which keeps zero, the limit, signs and order: without it a linear operator's answer could be
+    combined from earlier ones wherever blocks stay in place.
+    """
+
+    mixes: bool
+    places: int
+    limit: float = 0.0
+
+    @property
+    def renews(self) -> bool:
+        """Whether values come that were never drawn."""
+        return self.mixes or self.places > 1
+
+    def is_free(self, elements: int) -> bool:
+        """Whether a tensor of so many elements has no structure."""
+        return self.mixes and self.places == elements
 
 
 class Sources(NamedTuple):
@@ -122,7 +139,9 @@ class Ring:
         """The ring owns `memory`."""
         self.layout = Layout.of(sources.inputs[0], sets)
         self.memory = memory
-        self._ways = sources.ways
+        sizes = [leaf.size // storage_type(leaf.dtype).itemsize for leaf in self.layout.leaves]
+        pairs = zip(sources.ways, sizes, strict=True)
+        self._ways = [way if size and size % way.places == 0 else way._replace(places=1) for way, size in pairs]
         self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources.inputs]
         self._chance = SystemRandom()
         self._next = 0
@@ -158,12 +177,20 @@ class Ring:
             self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
         ):
             width = storage_type(leaf.dtype).itemsize
-            elements = max(1, leaf.size // width)
-            first, second = (self._chance.randrange(elements) if way in (MIXED, ROLLED) else 0 for _ in range(2))
-            if way in (MIXED, BLENDED):
-                self.memory.renew(offset, Mix(mine, theirs, first, second, self._chance.uniform(*SHARES)), leaf.size, leaf.dtype)
+            step = leaf.size // width // way.places
+            first, second = (self._chance.randrange(way.places) * step for _ in range(2))
+            if way.mixes:
+                mix = Mix(mine, theirs, first, second, self._chance.uniform(*SHARES), *self._curve(way.limit))
+                self.memory.renew(offset, mix, leaf.size, leaf.dtype)
             else:
                 self.memory.renew(offset, Mix(mine, mine, first * width, 0, 1.0), leaf.size, BYTEWISE)
+
+    def _curve(self, limit: float) -> tuple[float, float, float]:
+        """Bend, knee and scale that keep the limit where it is; no curve without a limit."""
+        if not limit:
+            return 0.0, 0.0, 1.0
+        bend, knee = self._chance.uniform(*BENDS), limit / 2 * self._chance.random() ** 2  # where most values are
+        return bend, knee, limit / (limit + bend * (limit - knee))
 
     def taken(self, number: int) -> Packed:
         """The inputs that stand in a set, packed, in memory of their own."""

@@ -1,6 +1,6 @@
 """Variants of drawn inputs that a right answer must survive: other signs, other scales, ties. Runs in the reference child.
 
-A variant touches floating-point tensors without a structure only (`ring.MIXED`) and is a function of the drawn inputs and
+A variant touches floating-point tensors without a structure only (`ring.Way`) and is a function of the drawn inputs and
 a seed. Where the reference itself has no finite answer to a variant, nobody is asked it.
 """
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from cuda_agent.judge.ring import MIXED
 from cuda_agent.judge.trees import mapped
 
 PLAIN, GIVEN = "plain", "given"  # as drawn; inputs that the judge hands over
@@ -41,15 +40,15 @@ VARIANTS: dict[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = {
 }
 
 
-def applied(variant: str, inputs: Any, seed: int, ways: Sequence[str] | None = None) -> Any:
-    """Inputs under a variant; strides are kept. With `ways`, one for each tensor, only those that may be mixed are changed."""
+def applied(variant: str, inputs: Any, seed: int, free: Sequence[bool] | None = None) -> Any:
+    """Inputs under a variant; strides are kept. `free` tells of each tensor whether it may be changed (default: all may)."""
     if variant == PLAIN:
         return inputs
-    seeds, told = itertools.count(seed), iter(ways or itertools.repeat(MIXED))
+    seeds, told = itertools.count(seed), iter(itertools.repeat(True) if free is None else free)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         own = next(seeds)
-        return _changed(tensor, VARIANTS[variant], own) if next(told) == MIXED else tensor
+        return _changed(tensor, VARIANTS[variant], own) if next(told) else tensor
 
     return mapped(inputs, change)
 

@@ -1,8 +1,8 @@
 """How inputs can be made anew without losing what a problem promises of them, told from a few draws. Runs in children.
 
 A right kernel may rely on what all draws have in common: zeros above a diagonal, sorted rows, rows that sum to one, values
-that are indices. Fresh values keep that. What is found is a guess from draws, made the same for every submission: a structure
-that is none of those looked for is lost (docs/decisions/008).
+that are indices. Fresh values keep that (`ring.Way`). What is found is a guess from draws, made the same for every
+submission: a structure that is none of those looked for is lost (docs/decisions/008).
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
-from cuda_agent.judge.ring import BLENDED, DRAWN, MIXED, ROLLED, Way
+from cuda_agent.judge.ring import Way
 from cuda_agent.judge.trees import mapped, tensors
 
 DRAWS = 3
@@ -20,36 +20,99 @@ SAMPLE = 4_096  # elements that tell how many values there are
 MOST = 2**24  # elements that are looked at
 FEW = 64  # different values in a sample: labels or steps, no measurements
 CERTAIN = 20.0  # natural logarithm of the odds against an order by chance
+BEND, KNEE = 1.0, 0.25  # that a problem is tried with
 
 
 def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
-    """A way for each tensor of the problem's inputs; none is rolled with which the problem fails or gives infinities."""
+    """A way for each tensor of the problem's inputs: the boldest with which the problem runs and stays finite."""
     draws = [problem.inputs(seed + number) for number in range(DRAWS)]
     ways = [way(column) for column in zip(*map(tensors, draws), strict=True)]
-    if ROLLED in ways and not _stands(problem.model(seed), draws[0], ways):
-        ways = [DRAWN if found == ROLLED else found for found in ways]
-    return ways
+    model = problem.model(seed)
+    for weaker in (_as_found, _unbent, _unmoved):
+        tried = [weaker(one) for one in ways]
+        if all(_is_plain(one, tensor) for one, tensor in zip(tried, tensors(draws[0]), strict=True)):
+            break
+        if _stands(model, draws[0], tried):
+            break
+    return tried
 
 
 def way(column: Sequence[torch.Tensor]) -> Way:
     """For one tensor, drawn several times."""
     first = column[0]
     if any(other.shape != first.shape or other.dtype != first.dtype for other in column):
-        return DRAWN
+        return Way(False, 1)
     if not first.numel() or all(same(first, other) for other in column[1:]):
-        return DRAWN
+        return Way(False, 1)
     drawn = torch.stack([_cut(tensor.detach()) for tensor in column])
     if drawn.is_complex():
         drawn = torch.view_as_real(drawn.resolve_conj())
     if drawn.is_floating_point() and not bool(torch.isfinite(drawn).all()):
-        return DRAWN
+        return Way(False, 1)
     if _is_discrete(drawn):
-        return DRAWN if _has_fixed_places(drawn) or _is_ordered(drawn) or _sums_are_constant(drawn.float()) else ROLLED
+        return Way(False, _places(first, _fixed(drawn), _ordered(drawn), _even(drawn.float())))
     wide = drawn if drawn.itemsize > 2 else drawn.float()
-    if _sums_are_constant(wide.square()):
-        return DRAWN  # a mix of unit vectors is shorter
-    structured = _has_fixed_places(drawn) or _is_ordered(drawn) or _sums_are_constant(wide) or _is_symmetric(drawn)
-    return BLENDED if structured else MIXED
+    if (norms := _even(wide.square())) is not None:
+        return Way(False, _places(first, norms))  # a mix of unit vectors is shorter
+    sums, orders = _even(wide), (_fixed(drawn), _ordered(drawn), _symmetric(drawn))
+    bends = sums is None and any(found is not None for found in orders) and not first.is_complex()
+    return Way(True, _places(first, sums, *orders), float(wide.abs().max()) if bends else 0.0)
+
+
+def _places(tensor: torch.Tensor, *found: int | None) -> int:
+    """How many blocks a tensor has, whose structures begin at these dimensions; its elements, if there are none."""
+    begins = [begin for begin in found if begin is not None]
+    if not begins:
+        return tensor.numel()
+    return math.prod(tensor.shape[: min(begins)]) if tensor.is_contiguous() else 1
+
+
+# --- how a problem takes it -------------------------------------------------------------------------------------------------
+
+
+def _as_found(one: Way) -> Way:
+    return one
+
+
+def _unbent(one: Way) -> Way:
+    return one._replace(limit=0.0)
+
+
+def _unmoved(one: Way) -> Way:
+    return Way(True, one.places) if one.mixes else Way(False, 1)
+
+
+def _is_plain(one: Way, tensor: torch.Tensor) -> bool:
+    """Whether nothing happens to a tensor that a problem could mind: its own values, mixed ones at most."""
+    return one.is_free(tensor.numel()) or (not one.limit and one.places == 1)
+
+
+def _stands(model: torch.nn.Module, inputs: list[Any], ways: Sequence[Way]) -> bool:
+    """Whether the problem takes rolled and bent inputs as it takes drawn ones."""
+    given = iter(ways)
+    changed = mapped(clone(inputs), lambda tensor: _changed(tensor, next(given)))
+    with torch.no_grad():
+        if not _is_finite(model(*clone(inputs))):
+            return True  # nor does it give finite answers as drawn
+        try:
+            return _is_finite(model(*changed))
+        except Exception:  # the boundary: whatever a problem raises, it does not take them
+            return False
+
+
+def _changed(tensor: torch.Tensor, one: Way) -> torch.Tensor:
+    if one.is_free(tensor.numel()) or not tensor.numel():
+        return tensor
+    step = tensor.numel() // one.places
+    rolled = tensor.reshape(-1).roll(step * (one.places // 3 + 1)).reshape(tensor.shape)
+    return rolled + BEND * rolled.sign() * (rolled.abs() - KNEE * one.limit).relu() if one.limit else rolled
+
+
+def _is_finite(value: Any) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors(value))
+
+
+# --- what all draws have in common: the first dimension of the blocks that have it, or None --------------------------------
 
 
 def _cut(tensor: torch.Tensor) -> torch.Tensor:
@@ -60,27 +123,6 @@ def _cut(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.narrow(dimension, 0, min(tensor.shape[dimension], max(1, MOST // rest)))
     side = math.isqrt(MOST)
     return tensor[..., :side, :side] if matrices else tensor
-
-
-def _stands(model: torch.nn.Module, inputs: list[Any], ways: Sequence[Way]) -> bool:
-    """Whether the problem takes rolled indices as it takes drawn ones."""
-    numbers = iter(ways)
-    rolled = mapped(clone(inputs), lambda tensor: _rolled(tensor) if next(numbers) == ROLLED else tensor)
-    with torch.no_grad():
-        if not _is_finite(model(*clone(inputs))):
-            return True  # nor does it give finite answers as drawn
-        try:
-            return _is_finite(model(*rolled))
-        except Exception:  # the boundary: whatever a problem raises, it does not take them
-            return False
-
-
-def _rolled(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).roll(tensor.numel() // 3 + 1).reshape(tensor.shape)
-
-
-def _is_finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors(value))
 
 
 def _is_discrete(drawn: torch.Tensor) -> bool:
@@ -101,33 +143,40 @@ def _shares(values: torch.Tensor) -> torch.Tensor:
     return counts.double() / len(values)
 
 
-def _has_fixed_places(drawn: torch.Tensor) -> bool:
-    """Whether more elements agree in all draws than chance explains, were they drawn independently of their place."""
-    places = drawn[0].numel()
-    agreeing = int((drawn[1:] == drawn[:1]).all(0).sum())
-    expected = places * float((_shares(_sample(drawn)) ** len(drawn)).sum())
-    return agreeing > 1.1 * expected + 4 * math.sqrt(expected) + 2
+def _fixed(drawn: torch.Tensor) -> int | None:
+    """More elements agree in all draws than chance explains, were they drawn independently of their place."""
+    agreeing = (drawn[1:] == drawn[:1]).all(0)
+    expected = agreeing.numel() * float((_shares(_sample(drawn)) ** len(drawn)).sum())
+    if int(agreeing.sum()) <= 1.1 * expected + 4 * math.sqrt(expected) + 2:
+        return None
+    for dimension in range(agreeing.dim() - 1, 0, -1):
+        blocks = agreeing.reshape(-1, math.prod(agreeing.shape[dimension:]))
+        if bool((blocks == blocks[:1]).all()):
+            return dimension
+    return 0
 
 
-def _is_ordered(drawn: torch.Tensor) -> bool:
-    """Whether every row of the last dimension is sorted, one way or the other."""
+def _ordered(drawn: torch.Tensor) -> int | None:
+    """Every row of the last dimension is sorted, one way or the other."""
     length = drawn.shape[-1] if drawn.dim() > 1 else 1
     if drawn.numel() // length * math.lgamma(length + 1) < CERTAIN:
-        return False
+        return None
     before, after = drawn[..., :-1], drawn[..., 1:]
-    return bool((before <= after).all()) or bool((before >= after).all())
+    return drawn.dim() - 2 if bool((before <= after).all()) or bool((before >= after).all()) else None
 
 
-def _sums_are_constant(wide: torch.Tensor) -> bool:
-    """Whether sums along one of the dimensions hardly differ, though the elements do."""
+def _even(wide: torch.Tensor) -> int | None:
+    """Sums along a dimension hardly differ, though the elements do."""
     spread = float(_sample(wide).std())
-    for dimension, length in enumerate(wide.shape[1:], 1):
-        if length > 1 and float(wide.sum(dimension, dtype=torch.float64).std()) < 0.01 * spread * math.sqrt(length):
-            return True
-    return False
+    for dimension, length in enumerate(wide.shape[1:]):
+        sums = wide.sum(dimension + 1, dtype=torch.float64)
+        if length > 1 and float(sums.std()) < 0.01 * spread * math.sqrt(length):
+            return dimension
+    return None
 
 
-def _is_symmetric(drawn: torch.Tensor) -> bool:
+def _symmetric(drawn: torch.Tensor) -> int | None:
+    """The last two dimensions are those of symmetric matrices."""
     if drawn.dim() < 3 or drawn.shape[-1] != drawn.shape[-2] or drawn.shape[-1] < 3:
-        return False
-    return torch.allclose(drawn, drawn.mT, rtol=1e-5, atol=0.0)
+        return None
+    return drawn.dim() - 3 if torch.allclose(drawn, drawn.mT, rtol=1e-5, atol=0.0) else None

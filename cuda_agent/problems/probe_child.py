@@ -20,7 +20,6 @@ import torch
 from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.child_device import ChildDevice, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
-from cuda_agent.judge.ring import DRAWN
 from cuda_agent.judge.structure import ways_of
 from cuda_agent.judge.trees import tensors
 from cuda_agent.problems import live
@@ -144,7 +143,7 @@ class Probe:
         repeated = (same(first, problem.inputs(seed + 1)), same(answer, again), same(answer, ask(twin, first)))
         facts |= {"deterministic": all(repeated), "mutates_inputs": _mutates(model, first)}
         facts |= _variation(first, second, answer, other) | {"varies": min(_varies(answer, one) for one in (other, *further))}
-        facts["renewable"] = any(way != DRAWN for way in ways_of(problem, seed + 1))
+        facts["renewable"] = any(way.renews for way in ways_of(problem, seed + 1))
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
 

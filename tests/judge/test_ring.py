@@ -7,7 +7,7 @@ import pytest
 
 from cuda_agent.judge import glue
 from cuda_agent.judge.memory import HostMemory, Mix
-from cuda_agent.judge.ring import BLENDED, DRAWN, MIXED, ROLLED, Layout, Ring, Sources, ring_sets
+from cuda_agent.judge.ring import Layout, Ring, Sources, Way, ring_sets
 from cuda_agent.judge.values import leaves, widen
 from cuda_agent.store.session import cache_folder
 
@@ -24,7 +24,7 @@ INPUTS = ["list", [tensor(FLOATS), ["dict", [["i", tensor(INDICES)]]], ["scalar"
 
 
 def ring_of(inputs: list, sets: int) -> Ring:
-    ways = tuple(MIXED if leaf[1].startswith("float") else DRAWN for leaf in leaves(inputs))
+    ways = tuple(Way(True, leaf[3].size) if leaf[1].startswith("float") else Way(False, 1) for leaf in leaves(inputs))
     return Ring(Sources((inputs,), ways), sets, HostMemory(Layout.of(inputs, sets).size, LIBRARY))
 
 
@@ -71,7 +71,7 @@ def test_fresh_values_are_a_mix_of_the_kept_ones(dtype: str, count: int, shift: 
 @pytest.mark.parametrize("array", [np.arange(1_003, dtype=np.int64), np.arange(257) % 3 == 0, np.arange(700, dtype=np.float16)])
 def test_rolled_values_are_a_sources_in_another_place(array: np.ndarray) -> None:
     inputs = ["list", [tensor(array)]]
-    ring = Ring(Sources((inputs, inputs), (ROLLED,)), 2, HostMemory(Layout.of(inputs, 2).size, LIBRARY))
+    ring = Ring(Sources((inputs, inputs), (Way(False, array.size),)), 2, HostMemory(Layout.of(inputs, 2).size, LIBRARY))
     found = []
     for _ in range(5):
         ring.refresh(1)
@@ -80,14 +80,40 @@ def test_rolled_values_are_a_sources_in_another_place(array: np.ndarray) -> None
     assert len({values.tobytes() for values in found}) > 1
 
 
-def test_blended_values_keep_what_all_sources_have() -> None:
+def test_values_mixed_in_place_keep_what_all_sources_have() -> None:
     triangles = [np.triu(np.random.default_rng(seed).random((40, 40), np.float32)) for seed in range(3)]
     sources = tuple(["list", [tensor(triangle)]] for triangle in triangles)
-    ring = Ring(Sources(sources, (BLENDED,)), 2, HostMemory(Layout.of(sources[0], 2).size, LIBRARY))
+    ring = Ring(Sources(sources, (Way(True, 1, 1.0),)), 2, HostMemory(Layout.of(sources[0], 2).size, LIBRARY))
     ring.refresh(0)
     found = stored(ring, 0, 0)
+    assert found.max() <= 1.0
     assert not np.tril(found, -1).any() and (found[np.triu_indices(40)] > 0).all()
     assert not any(np.array_equal(found, triangle) for triangle in triangles)
+
+
+def test_bent_answers_are_no_combination_of_earlier_ones() -> None:
+    rng = np.random.default_rng(0)
+    sources = tuple(["list", [tensor(np.tril(rng.normal(size=(40, 40))).astype(np.float32))]] for _ in range(3))
+    ring = Ring(Sources(sources, (Way(True, 1, 3.0),)), 2, HostMemory(Layout.of(sources[0], 2).size, LIBRARY))
+
+    def fresh() -> np.ndarray:
+        ring.refresh(0)
+        return stored(ring, 0, 0).astype(np.float64).reshape(-1)
+
+    seen = np.stack([fresh() for _ in range(60)])
+    for _ in range(5):
+        new = fresh()
+        left = new - np.linalg.lstsq(seen.T, new, rcond=None)[0] @ seen
+        assert np.abs(left).max() > 2e-3  # twenty times what float32 is allowed at a spread of 1
+
+
+def test_shifts_go_by_whole_blocks() -> None:
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    inputs = ["list", [tensor(rows)]]
+    ring = Ring(Sources((inputs,), (Way(False, 6),)), 2, HostMemory(Layout.of(inputs, 2).size, LIBRARY))
+    for _ in range(10):
+        ring.refresh(0)
+        assert any(np.array_equal(stored(ring, 0, 0), np.roll(rows, by, 0)) for by in range(6))
 
 
 def test_taken_inputs_are_those_that_stand_there() -> None:

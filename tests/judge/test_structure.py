@@ -8,7 +8,7 @@ import torch
 from cuda_agent.judge import structure
 from cuda_agent.judge.child_device import ChildDevice
 from cuda_agent.judge.problem_child import LoadedProblem
-from cuda_agent.judge.ring import BLENDED, DRAWN, MIXED, ROLLED
+from cuda_agent.judge.ring import Way
 from cuda_agent.judge.structure import way, ways_of
 
 
@@ -21,49 +21,65 @@ def _covariance() -> torch.Tensor:
     return root @ root.mT
 
 
-DRAWERS: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {
-    "normal": (MIXED, lambda: torch.randn(64, 33)),
-    "uniform": (MIXED, lambda: torch.rand(16, 3, 8, 8)),
-    "half": (MIXED, lambda: torch.randn(50, 40).to(torch.float16)),
-    "bfloat16": (MIXED, lambda: torch.randn(50, 40).to(torch.bfloat16)),
-    "complex": (MIXED, lambda: torch.randn(20, 20, dtype=torch.complex64)),
-    "rectified": (MIXED, lambda: torch.randn(64, 64).relu()),
-    "one number": (MIXED, lambda: torch.rand(())),
-    "two numbers": (MIXED, lambda: torch.rand(2)),
-    "square": (MIXED, lambda: torch.randn(32, 32)),
-    "columns of one": (MIXED, lambda: torch.randn(128, 1)),
-    "triangle": (BLENDED, lambda: torch.randn(32, 32).tril()),
-    "diagonal": (BLENDED, lambda: torch.randn(32).diag()),
-    "symmetric": (BLENDED, _covariance),
-    "probabilities": (BLENDED, lambda: torch.randn(128, 500).softmax(1)),
-    "probabilities over channels": (BLENDED, lambda: torch.randn(4, 10, 6, 6).softmax(1)),
-    "sorted": (BLENDED, lambda: torch.rand(100).sort().values),
-    "padded": (BLENDED, lambda: torch.nn.functional.pad(torch.randn(8, 30), (0, 5))),
-    "unit vectors": (DRAWN, lambda: torch.nn.functional.normalize(torch.randn(64, 32), dim=1)),
-    "orthogonal": (DRAWN, _orthogonal),
-    "with infinities": (DRAWN, lambda: torch.randn(64).masked_fill(torch.rand(64) < 0.3, -torch.inf)),
-    "the same": (DRAWN, lambda: torch.linspace(0, 1, 10)),
-    "empty": (DRAWN, lambda: torch.randn(0, 4)),
-    "tokens": (ROLLED, lambda: torch.randint(0, 1000, (8, 128))),
-    "few labels": (ROLLED, lambda: torch.randint(0, 4, (200,))),
-    "mask": (ROLLED, lambda: torch.rand(32, 32) > 0.2),
-    "signs": (ROLLED, lambda: torch.randint(0, 2, (100, 100)).float() * 2 - 1),
-    "steps": (ROLLED, lambda: torch.randint(0, 8, (5_000,)) / 7),
-    "offsets": (DRAWN, lambda: torch.randint(0, 1000, (20,)).sort().values),
-    "lengths as masks": (DRAWN, lambda: torch.arange(50) < torch.randint(1, 50, (16, 1))),
-    "positions": (DRAWN, lambda: torch.arange(512)),
-    "one hot": (DRAWN, lambda: torch.nn.functional.one_hot(torch.randint(0, 10, (64,)), 10).float()),
-    "permutations": (DRAWN, lambda: torch.stack([torch.randperm(30) for _ in range(8)])),
-    "tokens behind a first one": (DRAWN, lambda: torch.cat([torch.zeros(16, 1), torch.randint(5, 999, (16, 31))], 1).long()),
+FREE, MIXED, BENT, ROLLED = "free", "mixed by blocks", "bent too", "rolled by blocks"
+DRAWERS: dict[str, tuple[str, int, Callable[[], torch.Tensor]]] = {
+    "normal": (FREE, 64 * 33, lambda: torch.randn(64, 33)),
+    "uniform": (FREE, 16 * 192, lambda: torch.rand(16, 3, 8, 8)),
+    "half": (FREE, 2_000, lambda: torch.randn(50, 40).to(torch.float16)),
+    "bfloat16": (FREE, 2_000, lambda: torch.randn(50, 40).to(torch.bfloat16)),
+    "complex": (FREE, 400, lambda: torch.randn(20, 20, dtype=torch.complex64)),
+    "rectified": (FREE, 4_096, lambda: torch.randn(64, 64).relu()),
+    "one number": (FREE, 1, lambda: torch.rand(())),
+    "two numbers": (FREE, 2, lambda: torch.rand(2)),
+    "square": (FREE, 1_024, lambda: torch.randn(32, 32)),
+    "columns of one": (FREE, 128, lambda: torch.randn(128, 1)),
+    "transposed": (FREE, 640, lambda: torch.randn(20, 32).T),
+    "triangle": (BENT, 1, lambda: torch.randn(32, 32).tril()),
+    "triangles": (BENT, 5, lambda: torch.randn(5, 16, 16).tril()),
+    "diagonal": (BENT, 1, lambda: torch.randn(32).diag()),
+    "symmetric": (BENT, 3, _covariance),
+    "sorted": (BENT, 1, lambda: torch.rand(100).sort().values),
+    "sorted rows": (BENT, 8, lambda: torch.rand(8, 100).sort().values),
+    "padded": (BENT, 8, lambda: torch.nn.functional.pad(torch.randn(8, 30), (0, 5))),
+    "probabilities": (MIXED, 128, lambda: torch.randn(128, 500).softmax(1)),
+    "probabilities over channels": (MIXED, 4, lambda: torch.randn(4, 10, 6, 6).softmax(1)),
+    "probabilities, transposed": (MIXED, 1, lambda: torch.randn(50, 40).softmax(1).T),
+    "unit vectors": (ROLLED, 64, lambda: torch.nn.functional.normalize(torch.randn(64, 32), dim=1)),
+    "orthogonal": (ROLLED, 1, _orthogonal),
+    "with infinities": (ROLLED, 1, lambda: torch.randn(64).masked_fill(torch.rand(64) < 0.3, -torch.inf)),
+    "the same": (ROLLED, 1, lambda: torch.linspace(0, 1, 10)),
+    "empty": (ROLLED, 1, lambda: torch.randn(0, 4)),
+    "tokens": (ROLLED, 1_024, lambda: torch.randint(0, 1000, (8, 128))),
+    "few labels": (ROLLED, 200, lambda: torch.randint(0, 4, (200,))),
+    "mask": (ROLLED, 1_024, lambda: torch.rand(32, 32) > 0.2),
+    "signs": (ROLLED, 10_000, lambda: torch.randint(0, 2, (100, 100)).float() * 2 - 1),
+    "steps": (ROLLED, 5_000, lambda: torch.randint(0, 8, (5_000,)) / 7),
+    "offsets": (ROLLED, 1, lambda: torch.randint(0, 1000, (20,)).sort().values),
+    "lengths as masks": (ROLLED, 1, lambda: torch.arange(50) < torch.randint(1, 50, (16, 1))),
+    "positions": (ROLLED, 1, lambda: torch.arange(512)),
+    "one hot": (ROLLED, 64, lambda: torch.nn.functional.one_hot(torch.randint(0, 10, (64,)), 10).float()),
+    "permutations": (ROLLED, 8, lambda: torch.stack([torch.randperm(30) for _ in range(8)])),
+    "tokens behind a first one": (
+        ROLLED,
+        16,
+        lambda: torch.cat([torch.zeros(16, 1), torch.randint(5, 10**6, (16, 31))], 1).long(),
+    ),
 }
+
+
+def kind(found: Way, elements: int) -> str:
+    if found.is_free(elements):
+        return FREE
+    return (BENT if found.limit else MIXED) if found.mixes else ROLLED
 
 
 @pytest.mark.parametrize("name", DRAWERS)
 def test_way_by_what_all_draws_have_in_common(name: str) -> None:
-    expected, draw = DRAWERS[name]
+    expected, places, draw = DRAWERS[name]
     for seed in range(8):
         torch.manual_seed(seed)
-        assert way([draw() for _ in range(3)]) == expected
+        found = way([draw() for _ in range(3)])
+        assert (kind(found, draw().numel()), found.places) == (expected, places)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +87,14 @@ def test_way_by_what_all_draws_have_in_common(name: str) -> None:
 )
 def test_a_leading_block_tells_of_what_is_too_large(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "MOST", 512)
-    expected, draw = DRAWERS[name]
+    expected, places, draw = DRAWERS[name]
     torch.manual_seed(0)
-    assert way([draw() for _ in range(3)]) == expected
+    found = way([draw() for _ in range(3)])
+    assert (kind(found, draw().numel()), found.places) == (expected, places)
 
 
 def test_draws_of_other_shapes_come_as_they_are() -> None:
-    assert way([torch.randn(3), torch.randn(4), torch.randn(3)]) == DRAWN
+    assert way([torch.randn(3), torch.randn(4), torch.randn(3)]) == Way(False, 1)
 
 
 EMBEDDING = """import torch
@@ -100,14 +117,33 @@ def _problem(check: str) -> LoadedProblem:
 
 
 def test_indices_are_rolled_where_the_problem_takes_them() -> None:
-    assert ways_of(_problem("pass"), 1) == [ROLLED, MIXED]
+    assert ways_of(_problem("pass"), 1) == [Way(False, 64), Way(True, 4)]
 
 
 def test_indices_that_must_stay_are_left_as_they_were_drawn() -> None:
     refuses = "assert tokens.sum(1).equal(self.seen if hasattr(self, 'seen') else tokens.sum(1)); self.seen = tokens.sum(1)"
-    assert ways_of(_problem(refuses), 1) == [DRAWN, MIXED]
+    assert ways_of(_problem(refuses), 1) == [Way(False, 1), Way(True, 4)]
 
 
 def test_indices_that_give_infinities_elsewhere_are_left_as_they_were_drawn() -> None:
     infinite = "self.first = getattr(self, 'first', tokens[0, 0]); lengths = lengths / (tokens[0, 0] == self.first)"
-    assert ways_of(_problem(infinite), 1) == [DRAWN, MIXED]
+    assert ways_of(_problem(infinite), 1) == [Way(False, 1), Way(True, 4)]
+
+
+LOW_RANK = """import torch
+class Model(torch.nn.Module):
+    def forward(self, a):
+        assert torch.linalg.matrix_rank(a, tol=1e-3).max() <= {most}, "of a higher rank than any draw or mix"
+        return a.sum(-1)
+def get_inputs():
+    root = torch.randn(4, 12, 3)
+    return [root @ root.mT]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(("most", "bent"), [(12, True), (6, False)])
+def test_values_are_bent_where_the_problem_takes_that(most: int, bent: bool) -> None:
+    (found,) = ways_of(LoadedProblem(LOW_RANK.format(most=most), ChildDevice()), 1)
+    assert found.mixes and found.places == 4 and bool(found.limit) is bent
