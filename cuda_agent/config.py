@@ -196,6 +196,9 @@ class RolloutScience(Frozen):
     seed: int = Field(0, ge=0)
 
 
+VLLM_PYTHON_VARIABLE = "CUDA_AGENT_VLLM_PYTHON"  # of the environment: the python that has vLLM
+
+
 class VllmExecution(Frozen):
     """How engine `vllm` serves."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cuda_agent.config import VLLM_PYTHON_VARIABLE
 from cuda_agent.errors import CudaAgentError
 from cuda_agent.store.blobs import Blobs
 from cuda_agent.store.session import Store
@@ -56,6 +57,7 @@ def diagnose(settings: StackSettings) -> list[Finding]:
         lambda: check_folder("home", settings.home),
         lambda: check_folder("temporary", Path(tempfile.gettempdir())),
         check_torch,
+        check_vllm,
         check_sandbox,
         lambda: check_database(settings),
         lambda: check_blobs(settings),
@@ -133,6 +135,23 @@ def _check_nvcc() -> Finding:
             "nvcc", "fail", "not found, and CUDA kernels are compiled with it", "install the CUDA toolkit, or set CUDA_HOME"
         )
     return Finding("nvcc", "ok", compiler)
+
+
+def check_vllm() -> list[Finding]:
+    """The Python of engine `vllm`, where one is named: most campaigns need none."""
+    named = os.environ.get(VLLM_PYTHON_VARIABLE)
+    if not named:
+        return []
+    look = "import importlib.util; print(importlib.util.find_spec('vllm') is not None)"
+    try:
+        found = subprocess.run([named, "-c", look], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return [
+            Finding("vllm", "fail", f"{named} cannot be run", f"name the python of vLLM's environment in {VLLM_PYTHON_VARIABLE}")
+        ]
+    if found != "True":
+        return [Finding("vllm", "fail", f"{named} has no vLLM", f"install it there: {named} -m pip install vllm")]
+    return [Finding("vllm", "ok", named)]
 
 
 def check_sandbox() -> list[Finding]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import httpx
 
-from cuda_agent.config import VllmExecution
+from cuda_agent.config import VLLM_PYTHON_VARIABLE, VllmExecution
 from cuda_agent.engines import supervise
 from cuda_agent.engines.base import Generation, Sampling
 from cuda_agent.engines.in_vllm import policy_switch
@@ -28,7 +28,6 @@ from cuda_agent.engines.process import EngineProcess
 from cuda_agent.errors import ConfigError, EngineError
 from cuda_agent.sandbox.lease import Lease
 
-PYTHON_VARIABLE = "CUDA_AGENT_VLLM_PYTHON"
 SERVED = "policy"  # the model's name in requests
 _LOOK_SECONDS = 0.02  # between two looks at who wants the lease
 _HEALTH_SECONDS = 0.5
@@ -42,15 +41,15 @@ def vllm_python(environment: Mapping[str, str] | None = None) -> str:
     Raises:
         ConfigError: the named one does not exist, or none is named and this one has no vLLM.
     """
-    named = (os.environ if environment is None else environment).get(PYTHON_VARIABLE)
+    named = (os.environ if environment is None else environment).get(VLLM_PYTHON_VARIABLE)
     if named:
         if not os.access(named, os.X_OK):
-            raise ConfigError(f"{PYTHON_VARIABLE} names {named}, which cannot be run; name the python of vLLM's environment")
+            raise ConfigError(f"{VLLM_PYTHON_VARIABLE} names {named}, which cannot be run; name the python of vLLM's environment")
         return named
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "engine vllm needs vLLM, in an environment of its own: python3 -m venv vllm-env && vllm-env/bin/pip install vllm, "
-            f"then set {PYTHON_VARIABLE}=vllm-env/bin/python"
+            f"then set {VLLM_PYTHON_VARIABLE}=vllm-env/bin/python"
         )
     return sys.executable
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cuda_agent.config import BasePolicyScience, VllmExecution
+from cuda_agent.config import VLLM_PYTHON_VARIABLE, BasePolicyScience, VllmExecution
 from cuda_agent.engines.base import Generation, Sampling
-from cuda_agent.engines.vllm import PYTHON_VARIABLE, VllmEngine, read_generation, vllm_python
+from cuda_agent.engines.vllm import VllmEngine, read_generation, vllm_python
 from cuda_agent.errors import ConfigError, EngineError
 from cuda_agent.sandbox.lease import Lease
 from tests.engines.test_transformers import forward_logprobs
@@ -201,9 +201,9 @@ async def test_a_python_without_vllm_is_an_error_with_its_words(tmp_path: Path) 
 
 
 def test_the_named_python_is_taken_or_the_way_to_one_told() -> None:
-    assert vllm_python({PYTHON_VARIABLE: sys.executable}) == sys.executable
+    assert vllm_python({VLLM_PYTHON_VARIABLE: sys.executable}) == sys.executable
     with pytest.raises(ConfigError, match="cannot be run"):
-        vllm_python({PYTHON_VARIABLE: "/no/such/python"})
+        vllm_python({VLLM_PYTHON_VARIABLE: "/no/such/python"})
     with pytest.raises(ConfigError, match="pip install vllm"):
         vllm_python({})
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.doctor import Finding, check_blobs, check_compiler, check_database, check_folder, check_port, exit_status
+from infra.doctor import Finding, check_blobs, check_compiler, check_database, check_folder, check_port, check_vllm, exit_status
 from infra.settings import StackSettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -25,6 +25,15 @@ def test_the_command_works_with_an_empty_path_and_tells_what_is_missing(tmp_path
     assert "Traceback" not in run.stderr
     assert any(line.startswith("fail g++") for line in run.stdout.splitlines())
     assert all(line[:4].strip() in ("ok", "warn", "fail") for line in run.stdout.splitlines())
+
+
+def test_the_python_of_vllm_is_looked_at_where_one_is_named(monkeypatch):
+    monkeypatch.delenv("CUDA_AGENT_VLLM_PYTHON", raising=False)
+    assert check_vllm() == []
+    for named, detail in ((sys.executable, "has no vLLM"), ("/no/such/python", "cannot be run")):
+        monkeypatch.setenv("CUDA_AGENT_VLLM_PYTHON", named)
+        (finding,) = check_vllm()
+        assert finding.level == "fail" and detail in finding.detail and finding.mend
 
 
 def test_a_folder_that_cannot_be_written_fails(tmp_path):
