@@ -1,18 +1,14 @@
 """What a call took in each round, and how the ratio of two contestants is told from that. Pure arithmetic.
 
 Of a batch there are two accounts: what the process admits for its calls, and how much more the judge's clock found, the gap.
-A gap has a cost of its own (waking, answering, stopping) and noise; both are the same for all, and eager has no reason to
-lie. So a batch takes what its process admits and what its gap has beyond nine tenths of eager's; what a contestant's gaps
-have more than eager's on average, beyond the error of that mean, is added to all of its rounds. A process that admits too
-little is thus charged the rest, however it spreads it, and an honest one does not pay for the clock's noise.
+The larger one counts, in each round by itself and for all contestants alike: nothing that was admitted elsewhere, and no
+allowance for noise, makes up for time that a process does not admit.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-ALLOWED = 0.9  # quantile of eager's gaps that is nobody's fault
 LEAST_NS = 1.0  # of a call: whoever claims to take no time is divided by
 
 
@@ -24,26 +20,9 @@ class Turn(NamedTuple):
     calls: int
 
 
-def milliseconds(turns: Sequence[Sequence[Turn]]) -> list[list[float]]:
-    """By contestant and round, what a call took; the second contestant is eager. All have taken as many turns."""
-    eager = turns[1]
-    gaps = sorted(turn.gap for turn in eager)
-    allowed = gaps[min(len(gaps) - 1, int(ALLOWED * len(gaps)))]
-    return [_of_one(mine, eager, allowed) for mine in turns]
-
-
-def _of_one(mine: Sequence[Turn], eager: Sequence[Turn], allowed: int) -> list[float]:
-    excess = _excess(
-        [(min(one.gap, allowed) - min(other.gap, allowed)) / one.calls for one, other in zip(mine, eager, strict=True)]
-    )
-    charged = [(turn.admitted + max(0, turn.gap - allowed)) / turn.calls + excess for turn in mine]
-    return [max(value, LEAST_NS) / 1e6 for value in charged]
-
-
-def _excess(differences: Sequence[float]) -> float:
-    """The mean, as far as it is beyond its own error."""
-    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return max(0.0, statistics.fmean(differences) - error)
+def milliseconds(turns: Sequence[Turn]) -> list[float]:
+    """By round, what a call took."""
+    return [max((turn.admitted + max(0, turn.gap)) / turn.calls, LEAST_NS) / 1e6 for turn in turns]
 
 
 def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:

