@@ -17,3 +17,7 @@ class BaselineFacts:
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """From the baseline child's answer to `facts`."""
         return cls(bool(answer["compiles"]), str(answer["compile_error"])[:500], bool(answer["cached"]))
+
+
+class BaselineLost(Exception):
+    """A problem's child failed while timing: an infrastructure fault, not the submission's."""

@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import math
 import random
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from cuda_agent.config import JudgeConfig
 from cuda_agent.errors import DeviceError
 from cuda_agent.judge import nvml, proof
 from cuda_agent.judge.admission import Admission
+from cuda_agent.judge.baseline_facts import BaselineLost
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
@@ -27,13 +29,13 @@ from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.ring import Ring, Sources
 from cuda_agent.judge.stress import PLAIN, VARIANTS
-from cuda_agent.judge.timing import MAX_BATCH, BaselineLost, Runner, Times, measure
+from cuda_agent.judge.timing import MAX_BATCH, Runner, Times, measure
 from cuda_agent.judge.values import Packed
 from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 
-SOURCES = 32  # most draws that fresh inputs are made from
+SOURCES = MAX_BATCH  # most draws that fresh inputs are made from: where they keep a structure, each call of a batch has its own
 PROOFS = 3  # answers without kernels that must all be right
 
 
@@ -281,21 +283,29 @@ class Evaluation:
         baseline = Runner(opponent.child, opponent.ring)
         loop = asyncio.get_running_loop()
 
-        def work() -> Times:
-            return measure(candidate, baseline, compiles=opponent.facts.compiles, config=self.bench.config)
+        most = len(exam.sources.inputs)
 
-        running = loop.run_in_executor(self.bench.clock, work)
-        try:
-            return await asyncio.shield(running)
-        except ChildFailed as failure:
-            raise run_fault(failure) from failure
-        except BaselineLost as failure:
-            opponent.child.alive = False
-            raise DeviceError(f"the baseline was lost while timing: {failure}") from failure
-        except asyncio.CancelledError:
-            candidate.child.kill()
-            await asyncio.gather(running, return_exceptions=True)
-            raise
+        def work(draw: Callable[[Sequence[int]], list[Packed]]) -> Times:
+            def renew(count: int) -> None:
+                sources = draw([secrets.randbelow(2**31) for _ in range(min(most, count + 1))])
+                for ring in (examination.ring, opponent.ring):
+                    ring.draw_from(sources)
+
+            return measure(candidate, baseline, compiles=opponent.facts.compiles, config=self.bench.config, renew=renew)
+
+        async with self.host.drawing() as draw:
+            running = loop.run_in_executor(self.bench.clock, work, draw)
+            try:
+                return await asyncio.shield(running)
+            except ChildFailed as failure:
+                raise run_fault(failure) from failure
+            except BaselineLost as failure:
+                opponent.child.alive = False
+                raise DeviceError(f"the baseline was lost while timing: {failure}") from failure
+            except asyncio.CancelledError:
+                candidate.child.kill()
+                await asyncio.gather(running, return_exceptions=True)
+                raise
 
     async def _check_times(self, times: Times, examination: Examination, weights: int) -> None:
         if times.forged:

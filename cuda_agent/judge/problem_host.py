@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cuda_agent.errors import DeviceError, JudgeError
 from cuda_agent.judge import calibrate, inductor
-from cuda_agent.judge.baseline_facts import BaselineFacts
+from cuda_agent.judge.baseline_facts import BaselineFacts, BaselineLost
 from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring, Sources, Way
@@ -129,6 +129,27 @@ class ProblemHost:
             lambda answer: [_case(weights, case, self._brought) for case in answer],
         )
         return cases
+
+    @contextlib.asynccontextmanager
+    async def drawing(self) -> AsyncIterator[Callable[[Sequence[int]], list[Packed]]]:
+        """What draws inputs under seeds, for a thread that may not wait for the event loop; nobody else asks meanwhile.
+
+        The caller holds the device's lease. The function raises BaselineLost when the problem does not answer.
+
+        Raises:
+            ProblemInvalid: the problem fails.
+        """
+        async with self._asking:
+            reference = await self._opened_reference()
+
+            def draw(seeds: Sequence[int]) -> list[Packed]:
+                try:
+                    answer = reference.call_blocking("draws", {"seeds": list(seeds)}, ANSWER_SECONDS)
+                    return [self._brought(source) for source in answer]
+                except (ChildFailed, IndexError, KeyError, TypeError, ValueError) as failure:
+                    raise BaselineLost(f"the problem drew no more inputs: {failure}") from failure
+
+            yield draw
 
     async def exact(self, case: Case) -> Packed | None:
         """A case's expected output in float64; None where the problem cannot run in it. The caller holds the device's lease.

@@ -19,7 +19,7 @@ from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 T = TypeVar("T")
-SOURCES, SOURCES_IN_PLACE = 3, 8
+SOURCES = 3
 MOST_SOURCES_BYTES = 2**28
 WAYS_SEED = 77  # the same for every submission
 MOST_CACHED = 2**29  # bytes of a GPU that torch may keep between two questions
@@ -74,8 +74,7 @@ class Reference:
         yield from few
         if few and not all(self._free(few[0])):
             most = MOST_SOURCES_BYTES // max(1, sum(tensor.nbytes for tensor in tensors(few[0])))
-            wanted = SOURCES_IN_PLACE if any(way.renews for way in self._ways) else len(seeds)
-            yield from (self.problem.inputs(seed) for seed in seeds[SOURCES : min(wanted, most)])
+            yield from (self.problem.inputs(seed) for seed in seeds[SOURCES:most])
 
     @cached_property
     def _ways(self) -> list[Way]:
@@ -122,6 +121,11 @@ class Reference:
         model = self.problem.model(payload["weights"])
         with torch.no_grad():
             return self._done([self._answered(model, self._unpacked(inputs), 0, GIVEN) for inputs in payload["inputs"]])
+
+    def draws(self, payload: dict[str, Any]) -> list[Any]:
+        """Inputs alone under each of `seeds`, packed."""
+        self._begin()
+        return self._done([self._held(self.problem.inputs(seed)) for seed in payload["seeds"]])
 
     def _begin(self, letters: Sequence[Any] = ()) -> None:
         """Let go of what was answered before; `letters` are packed values that came with the question."""

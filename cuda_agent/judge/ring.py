@@ -142,9 +142,10 @@ class Ring:
         sizes = [leaf.size // storage_type(leaf.dtype).itemsize for leaf in self.layout.leaves]
         pairs = zip(sources.ways, sizes, strict=True)
         self._ways = [way if size and size % way.places == 0 else way._replace(places=1) for way, size in pairs]
-        self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources.inputs]
+        self._sources: list[list[Any]] = []
+        self.draw_from(sources.inputs)
         self._chance = SystemRandom()
-        self._next = 0
+        self._next = self._drawn = 0
 
     def close(self) -> None:
         """Give the memory back."""
@@ -160,6 +161,10 @@ class Ring:
         self._next = (self._next + count) % self.layout.sets
         return taken
 
+    def draw_from(self, sources: Sequence[Packed]) -> None:
+        """Make fresh values from these from now on; they have the form of those before."""
+        self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources]
+
     def place(self, number: int, inputs: Packed) -> None:
         """Write exactly these inputs into a set."""
         for offset, values in zip(self._offsets(number), self._runs(inputs), strict=True):
@@ -172,7 +177,9 @@ class Ring:
 
     def refresh(self, number: int) -> None:
         """Fill a set with values that did not stand there before."""
-        one, other = self._chance.sample(self._sources, 2) if len(self._sources) > 1 else 2 * self._sources
+        self._drawn += 1
+        one = self._sources[self._drawn % len(self._sources)]
+        other = self._sources[(self._drawn + self._chance.randrange(1, max(2, len(self._sources)))) % len(self._sources)]
         for offset, leaf, way, mine, theirs in zip(
             self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
         ):

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Where, fetch
+from cuda_agent.judge.baseline_facts import BaselineLost
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.rounds import Turn, milliseconds, ratio_interval, ratios
 from cuda_agent.judge.values import Packed
@@ -31,6 +32,7 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
 MAX_BATCH = 16
+RENEW_SECONDS = 0.1  # of drawing, for each round on average
 LONGER = 15  # after so many rounds batches grow to twice the calls
 CHECK_SHARE = 0.5  # of the candidate's first batches are checked; so many calls are kept, drawn from all that were made
 MOST_CHECKS, FEWEST_CHECKS = 32, 6
@@ -38,10 +40,6 @@ CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
 
 T = TypeVar("T")
-
-
-class BaselineLost(Exception):
-    """The baseline child failed while timing: an infrastructure fault, not the submission's."""
 
 
 class Sample(NamedTuple):
@@ -205,8 +203,13 @@ class Contestant:
             self.samples[self._chance.randrange(len(self.samples))] = sample
 
 
-def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: JudgeConfig) -> Times:
+def measure(
+    candidate: Runner, baseline: Runner, *, compiles: bool, config: JudgeConfig, renew: Callable[[int], None] | None = None
+) -> Times:
     """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up frozen.
+
+    `renew` draws anew what the fresh inputs of so many calls are made from; it is called before each round, or less often if
+    that takes long.
 
     Raises:
         ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
@@ -219,7 +222,7 @@ def measure(candidate: Runner, baseline: Runner, *, compiles: bool, config: Judg
             for contestant in contestants[:2]:
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
                 _guarded(contestant, contestant.runner.child.hasten)
-            return _rounds(contestants, config)
+            return _rounds(contestants, config, _Renewal(renew))
         finally:
             for runner in (candidate, baseline):
                 runner.child.relax()
@@ -239,7 +242,22 @@ def _prompt_thread() -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, thread, usual)
 
 
-def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
+class _Renewal:
+    """Calls `renew` before a round, at most so often that it takes RENEW_SECONDS a round."""
+
+    def __init__(self, renew: Callable[[int], None] | None) -> None:
+        self._renew, self._credit = renew, 0.0
+
+    def before_round(self, count: int) -> None:
+        """A round of batches of so many calls begins."""
+        self._credit += RENEW_SECONDS
+        if self._renew is not None and self._credit > 0:
+            started = time.monotonic()
+            self._renew(count)
+            self._credit -= time.monotonic() - started
+
+
+def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Renewal) -> Times:
     # By the baselines alone: a candidate could dawdle over empty batches, or hurry over the first calls, for its profit.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     quickest = _guarded(contestants[1], contestants[1].first)
@@ -251,6 +269,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig) -> Times:
     for number in range(config.max_repetitions):
         if number and number % LONGER == 0:
             count = min(2 * count, MAX_BATCH, room)
+        renewal.before_round(count)
         for contestant in _order(contestants, number):
             _guarded(contestant, functools.partial(contestant.turn, count, overhead_ns))
         late = time.monotonic() - deadline

@@ -8,6 +8,7 @@ import pytest
 from cuda_agent.judge import glue
 from cuda_agent.judge.memory import HostMemory, Mix
 from cuda_agent.judge.ring import Layout, Ring, Sources, Way, ring_sets
+from cuda_agent.judge.timing import MAX_BATCH
 from cuda_agent.judge.values import leaves, widen
 from cuda_agent.store.session import cache_folder
 
@@ -100,7 +101,7 @@ def test_bent_answers_are_no_combination_of_earlier_ones() -> None:
         ring.refresh(0)
         return stored(ring, 0, 0).astype(np.float64).reshape(-1)
 
-    seen = np.stack([fresh() for _ in range(60)])
+    seen = np.stack([fresh() for _ in range(MAX_BATCH)])  # then new draws take over
     for _ in range(5):
         new = fresh()
         left = new - np.linalg.lstsq(seen.T, new, rcond=None)[0] @ seen
@@ -159,3 +160,17 @@ def test_sets_come_in_turn_and_as_many_as_fit() -> None:
 def test_layout_travels_as_text() -> None:
     layout = Layout.of(INPUTS, 4)
     assert Layout.read(layout.text) == layout
+
+
+def test_a_batch_takes_each_source_once_and_new_ones_take_over() -> None:
+    sources = [["list", [tensor(np.full(6, float(number), np.float32))]] for number in range(8)]
+    ring = Ring(Sources(tuple(sources[:4]), (Way(False, 1),)), 4, HostMemory(Layout.of(sources[0], 4).size, LIBRARY))
+
+    def batch() -> set[float]:
+        for number in range(4):
+            ring.refresh(number)
+        return {float(stored(ring, number, 0)[0]) for number in range(4)}
+
+    assert batch() == batch() == {0.0, 1.0, 2.0, 3.0}
+    ring.draw_from(sources[4:])
+    assert batch() == {4.0, 5.0, 6.0, 7.0}

@@ -1,6 +1,7 @@
 """The rounds of a timing: how many, how long, and the clock that must add up."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -95,3 +96,21 @@ def test_a_speed_that_comes_and_goes_for_all_does_not_show_in_the_ratio() -> Non
     candidate = Told(now, now)
     times = timed(candidate, Told(now, now), min_repetitions=39)
     assert times.rounds == 39 and times.eager_ms / times.candidate_ms == pytest.approx(1.0)
+
+
+def test_what_fresh_inputs_are_made_from_is_drawn_anew_unless_that_takes_long() -> None:
+    def rounds(seconds: float) -> list[int]:
+        counts: list[int] = []
+
+        def renew(count: int) -> None:
+            counts.append(count)
+            time.sleep(seconds)
+
+        pair = (Told(lambda n: 1_000_000, lambda n: 1_000_000) for _ in range(2))
+        config = JudgeConfig(timing_seconds=60.0, min_repetitions=20, max_repetitions=20)
+        measure(*pair, compiles=False, config=config, renew=renew)  # type: ignore[arg-type]
+        return counts
+
+    quick, slow = rounds(0.0), rounds(0.3)
+    assert len(quick) == 20 and quick[0] == 2 and max(quick) == 4
+    assert 4 <= len(slow) <= 8
