@@ -145,7 +145,8 @@ def _tensor(expected: Packed, described: list[Any], wanted: str, where: str) -> 
 
 def _check_memory(place: Where, expected: Packed, where: str) -> None:
     """Each element needs memory of its own, unless the reference repeats it in the same way."""
-    if place.extent > min(MOST_BYTES, SPARSEST * place.own) or (place.own and not place.address):
+    sparse = max(SPARSEST * place.own, place._replace(strides=tuple(expected[4])).extent)  # a view of the reference's may be, too
+    if place.extent > min(MOST_BYTES, sparse) or (place.own and not place.address):
         raise Misplaced(f"{where}: its memory is not backed by the tensor's elements")
     if _overlaps(place.shape, place.strides) and not _overlaps(expected[2], expected[4]):
         raise Misplaced(f"{where}: elements share memory (an expanded tensor); return one with memory of its own")

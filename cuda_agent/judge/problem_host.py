@@ -6,6 +6,7 @@ Whatever the problem's code does wrong is `ProblemInvalid`; a host that cannot k
 import asyncio
 import contextlib
 import hashlib
+import json
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring, Sources, Way
 from cuda_agent.judge.stress import GIVEN, PLAIN
-from cuda_agent.judge.values import Packed, brought, leaves
+from cuda_agent.judge.values import Packed, brought, leaves, with_leaves
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind
 
@@ -268,6 +269,10 @@ class ProblemHost:
         self._calibrate(parts)
         inputs = tuple(self._brought(source) for source in answer["sources"])
         ways = tuple(Way(bool(mixes), int(places), float(limit)) for mixes, places, limit in answer["ways"])
+        if len({_form(case.inputs) for part in parts for case in part.cases} | {_form(source) for source in inputs}) > 1:
+            raise ProblemInvalid(
+                "the problem draws other shapes or other numbers each time; only the values of tensors may differ"
+            )
         bounded = all(way.places > 0 and 0 <= way.limit < math.inf for way in ways)
         if not bounded or any(len(list(leaves(source))) != len(ways) for source in inputs):
             raise ValueError("ways that there are not")
@@ -291,6 +296,11 @@ class ProblemHost:
         if answer["files"] and facts.compiles:
             inductor.write_bundle(bundle, answer["files"])
         return Opponent(child, ring, facts)
+
+
+def _form(inputs: Packed) -> str:
+    """All of some inputs but the values of their tensors."""
+    return json.dumps(with_leaves(inputs, (["tensor", *leaf[1:3]] for leaf in leaves(inputs))))
 
 
 def _part(data: dict[str, Any], bring: Callable[[Packed], Packed], read: Callable[..., None]) -> Part:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, Self
 
 from cuda_agent.errors import ConfigError
+from cuda_agent.store.canonical import clean
 
 Status = Literal[
     "correct",
@@ -170,7 +171,8 @@ class Verdict:
 
 
 def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Cut a message to its limit in the middle, keeping both ends."""
+    """Cut a message to its limit in the middle, keeping both ends; what no terminal can print is replaced."""
+    text = clean(text)
     if len(text) <= limit:
         return text
     half = (limit - 5) // 2

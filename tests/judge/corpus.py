@@ -20,6 +20,7 @@ KINDS = ("exploits", "honest", "crashers")
 # Of each kind: how many at most, how many of one id (the part before the first underscore), how many with torch's headers.
 CHOICE = {"exploits": (50, 2, 1), "honest": (40, 40, 1), "crashers": (16, 1, 0)}
 ALWAYS = {"C4_guarded_at_calls", "C7_kernel_calls_python", "D6_seal_in_the_callers_frame"}
+ALWAYS |= {"A1_admits_in_every_fifth_round", "B3_hidden_sources_solved_for"}
 ALWAYS |= {
     "B3_integer_inputs_by_bytes",
     "token_sums_plain",

@@ -31,6 +31,13 @@ def test_strided_views_of_larger_memory_are_fine() -> None:
     assert wide.extent == (3 * 12 + 6) * 4
 
 
+def test_view_as_sparse_as_the_references_is_fine() -> None:
+    last = torch.ones(32, 256, 64)[:, -1]
+    assert locate(pack(last), describe(last))
+    with pytest.raises(Misplaced, match="not backed"):
+        locate(pack(last.contiguous()), describe(last))
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -8,7 +8,7 @@ import pytest
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge import glue, inductor
 from cuda_agent.judge.device import Device
-from cuda_agent.judge.problem_host import ProblemHost
+from cuda_agent.judge.problem_host import ProblemHost, ProblemInvalid
 from cuda_agent.judge.stress import PLAIN
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.sandbox.lease import Lease
@@ -36,5 +36,18 @@ async def test_holders_and_waiters_of_the_lease_do_not_wait_for_each_other(tmp_p
                     assert not measuring.done() and not asking.done()
                 await measuring
             asking.cancel()
+        finally:
+            await host.close()
+
+
+@pytest.mark.parametrize("name", ["drawn_scalar", "drawn_shape"])
+async def test_problem_whose_numbers_or_shapes_differ_by_draw_is_at_fault(name: str, tmp_path: Path) -> None:
+    lease, device = Lease(tmp_path / "device"), Device(JudgeConfig(), 1, Path(glue.prepare(cache_folder()).folder))
+    text = (Path(__file__).parents[1] / "problems_for_judge" / f"{name}.py").read_text()
+    async with ForkServer(inductor.ROLES) as server:
+        host = ProblemHost(server, text, device, lease.shared, tmp_path)
+        try:
+            with pytest.raises(ProblemInvalid, match="each time"):
+                await host.exam([1], QUESTIONS, [], [3, 4, 5])
         finally:
             await host.close()

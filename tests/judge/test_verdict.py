@@ -71,6 +71,10 @@ def test_speedups() -> None:
     assert verdict.speedup_vs_eager == 2.5 and verdict.speedup_vs_compile is None
 
 
+def test_what_cannot_be_printed_is_replaced() -> None:
+    assert shorten("got \ud800\0x").encode() == "got ?\ufffdx".encode()
+
+
 def test_long_messages_keep_both_ends() -> None:
     text = shorten("a" * 5_000 + "b" * 5_000)
     assert len(text) <= 4_000 and text.startswith("a") and text.endswith("b")
