@@ -68,7 +68,12 @@ class Leaf(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes."""
-        return math.prod(self.shape) * storage_type(self.dtype).itemsize
+        return self.elements * storage_type(self.dtype).itemsize
+
+    @property
+    def elements(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape)
 
     def over(self, block: Bytes, start: int) -> "np.ndarray[Any, Any]":
         """The tensor as a numpy array over the block, for the set that begins at `start`."""
@@ -81,7 +86,7 @@ class Leaf(NamedTuple):
         """The tensor of these bytes."""
         if not isinstance(run, np.ndarray):
             kind = storage_type(self.dtype)
-            flat = run.viewed(kind, (self.size // kind.itemsize,))
+            flat = run.viewed(kind, (self.elements,))
             return ["tensor", self.dtype, list(self.shape), flat.strided(self.shape, self.strides), list(self.strides)]
         array = np.ascontiguousarray(self._replace(offset=0).over(run, 0))
         return ["tensor", self.dtype, list(self.shape), array.reshape(self.shape), list(self.strides)]
@@ -139,9 +144,8 @@ class Ring:
         """The ring owns `memory`."""
         self.layout = Layout.of(sources.inputs[0], sets)
         self.memory = memory
-        sizes = [leaf.size // storage_type(leaf.dtype).itemsize for leaf in self.layout.leaves]
-        pairs = zip(sources.ways, sizes, strict=True)
-        self._ways = [way if size and size % way.places == 0 else way._replace(places=1) for way, size in pairs]
+        pairs = zip(sources.ways, (leaf.elements for leaf in self.layout.leaves), strict=True)
+        self._ways = [way if count and count % way.places == 0 else way._replace(places=1) for way, count in pairs]
         self._sources: list[list[Any]] = []
         self.draw_from(sources.inputs)
         self._chance = SystemRandom()
@@ -183,14 +187,13 @@ class Ring:
         for offset, leaf, way, mine, theirs in zip(
             self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
         ):
-            width = storage_type(leaf.dtype).itemsize
-            step = leaf.size // width // way.places
+            step = leaf.elements // way.places
             first, second = (self._chance.randrange(way.places) * step for _ in range(2))
             if way.mixes:
                 mix = Mix(mine, theirs, first, second, self._chance.uniform(*SHARES), *self._curve(way.limit))
                 self.memory.renew(offset, mix, leaf.size, leaf.dtype)
             else:
-                self.memory.renew(offset, Mix(mine, mine, first * width, 0, 1.0), leaf.size, BYTEWISE)
+                self.memory.renew(offset, Mix(mine, mine, first * storage_type(leaf.dtype).itemsize, 0, 1.0), leaf.size, BYTEWISE)
 
     def _curve(self, limit: float) -> tuple[float, float, float]:
         """Bend, knee and scale that keep the limit where it is; no curve without a limit."""

@@ -141,7 +141,6 @@ class Contestant:
         self.name, self.runner, self.extra = name, runner, dict(extra)
         self.turns: list[Turn] = []
         self.samples: list[Sample] = []
-        self.own = self.calls = 0
         self._chance = SystemRandom()
 
     def empty(self) -> int:
@@ -164,12 +163,15 @@ class Contestant:
         answered = self.runner.ask(self.extra, sets)
         admitted = sum(answered.times)
         self.turns.append(Turn(admitted, max(0, answered.wall - overhead_ns) - admitted, count))
-        self.own += admitted
-        self.calls += count
         spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
             places = answered.places[number] if answered.places else []
             self._keep(self.runner.sample(sets[number], inputs, places, spans))
+
+    @property
+    def calls(self) -> int:
+        """So far."""
+        return sum(turn.calls for turn in self.turns)
 
     def _refreshed(self, count: int) -> list[int]:
         sets = self.runner.ring.take(count)
@@ -337,7 +339,7 @@ def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Tim
         usual_ns=max(0, usual),
         admitted_ns=admitted,
         inside_ns=inside_ns,
-        own_ns=own.own,
+        own_ns=sum(turn.admitted for turn in own.turns),
         calls=own.calls,
         batch=batch,
     )
