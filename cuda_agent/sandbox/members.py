@@ -86,16 +86,22 @@ class Members:
         for member in self.all():
             _send(member, signal.SIGCONT)
 
-    def kill(self, choose: Choice) -> int:
-        """Kill those that `choose` picks, all having been stopped before one is killed; returns how many it were.
+    def kill(self, choose: Choice) -> list[Member]:
+        """Kill those that `choose` picks, all having been stopped before one is killed; returns them.
 
-        What it leaves stays stopped: `thaw` lets it go on.
+        They end a little later (`are_over`). What it leaves stays stopped: `thaw` lets it go on.
         """
         self.freeze()
-        chosen = choose([member for member in self.all() if not member.over])
+        chosen = list(choose([member for member in self.all() if not member.over]))
         for member in chosen:
             _send(member, signal.SIGKILL)
-        return len(chosen)
+        return chosen
+
+
+def are_over(members: Collection[Member]) -> bool:
+    """Whether all of these have ended by now."""
+    now = ((_member(member.pid), member.inner) for member in members)
+    return all(found is None or found.over or found.inner != inner for found, inner in now)
 
 
 def has_variable(member: Member, assignment: bytes) -> bool:

@@ -27,12 +27,13 @@ from cuda_agent.sandbox import view
 from cuda_agent.sandbox.bubblewrap import PIPES, Room, find_bwrap, hand_over
 from cuda_agent.sandbox.jobs import NO_GROUP, Job, JobFault, JobReport, Jobs
 from cuda_agent.sandbox.limits import Limits
-from cuda_agent.sandbox.members import Member, Members, has_variable, with_descendants
+from cuda_agent.sandbox.members import Member, Members, are_over, has_variable, with_descendants
 
 STATUS = 3  # descriptor on which bash reports exit codes, closed for the commands themselves
 START_SECONDS = 10.0
 _END_SECONDS = 2.0
 _REPORT_SECONDS = 0.05
+_LOOK_SECONDS = 0.005
 _JOB_VARIABLE = "CUDA_AGENT_JOB"
 # The word is a nonce: what a killed bash left unread of a command is passed over.
 _KEEPER = f"""exec 4>&2 2>/dev/null
@@ -172,16 +173,18 @@ class Shell:
     async def kill(self, job_id: str) -> JobReport:
         """End a job and what it started, whatever signals they ignore. Raises JobFault for an unknown id.
 
-        What it started is found by process group, by descent, and by a variable in the environment.
+        What it started is found by process group, by descent, and by a variable in the environment. It has ended when this
+        returns, unless the kernel takes longer than that over a process (a GPU's may).
         """
         job = self._jobs.get(job_id)
         await self.settle()
-        killed = 0
+        killed: list[Member] = []
         if self._members is not None and job.state != "lost":
             killed = self._members.kill(lambda everyone: self._of(job, everyone))
             job.end("killed")
             self._go_on()
-        return job.report(killed)
+        await _until_over(killed)
+        return job.report(len(killed))
 
     @property
     def working(self) -> bool:
@@ -404,6 +407,13 @@ def _opening(status: int) -> str:
     """What the keeper does first: move the status pipe to its place and say that it is ready."""
     move = "" if status == STATUS else f"exec {STATUS}>&{status} {status}>&-; "
     return f"{move}umask 022; echo ready >&{STATUS}\n"
+
+
+async def _until_over(members: Collection[Member]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            while not are_over(members):
+                await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:
