@@ -46,9 +46,9 @@ class JobReport:
 class Job:
     """One background job as the host sees it."""
 
-    def __init__(self, name: str, nonce: str, pipe: Path, keep_bytes: int) -> None:
+    def __init__(self, number: int, nonce: str, pipe: Path, keep_bytes: int) -> None:
         """Open the pipe, which must exist, and collect what comes through it."""
-        self.id, self.nonce = name, nonce
+        self.number, self.id, self.nonce = number, _name(number), nonce
         self.group = NO_GROUP  # its process group inside the sandbox
         self.state: JobState = "running"
         self.exit_code: int | None = None
@@ -155,12 +155,12 @@ class Jobs:
         for old in [job for job in self._known.values() if job.state != "running"][:-REMEMBERED]:
             self.forget(old)
         self._count += 1
-        name = f"bash_{self._count}"
+        name = _name(self._count)
         pipe = folder / name
         os.mkfifo(pipe, 0o600)
         if owner is not None:
             os.chown(pipe, owner, owner)
-        job = self._known[name] = Job(name, nonce, pipe, self._keep)
+        job = self._known[name] = Job(self._count, nonce, pipe, self._keep)
         return job
 
     def get(self, name: str) -> Job:
@@ -187,3 +187,7 @@ class Jobs:
             job.end("lost")
             job.group = NO_GROUP  # the next sandbox counts from the start again
             job.close()
+
+
+def _name(number: int) -> str:
+    return f"bash_{number}"

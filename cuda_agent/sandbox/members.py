@@ -15,6 +15,7 @@ from pathlib import Path
 from cuda_agent.sandbox.process import lists_children
 
 _PASSES = 200
+_LISTINGS = 20
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,29 @@ class Members:
 
     def all(self) -> list[Member]:
         """Every process below the first one, parents before children; none once that has ended."""
-        children = _children()
-        found: list[Member] = []
-        waiting = [self._first]
-        while waiting:
-            below = [member for member in map(_member, children(waiting.pop(0))) if member is not None]
-            found += below
-            waiting += [member.pid for member in below]
+        ended: set[int] = set()
+        for _ in range(_LISTINGS):
+            found, gone = self._listing()
+            if gone <= ended:
+                break
+            ended |= gone  # during the listing, perhaps: what they left may have moved to where that had been already
         try:
             signal.pidfd_send_signal(self._descriptor, 0)
         except ProcessLookupError:
             return []
         return found
+
+    def _listing(self) -> tuple[list[Member], set[int]]:
+        """The members met on one way through the tree, and the numbers of those that had ended at its end."""
+        children = _children()
+        waiting, pids = [self._first], list[int]()
+        while waiting:
+            below = children(waiting.pop(0))
+            pids += below
+            waiting += below
+        members = {pid: _member(pid) for pid in pids}
+        gone = {pid for pid, member in members.items() if member is None or member.over}
+        return [member for member in members.values() if member is not None], gone
 
     def count(self) -> int:
         """How many there are that have not ended."""
@@ -104,11 +116,14 @@ def are_over(members: Collection[Member]) -> bool:
     return all(found is None or found.over or found.inner != inner for found, inner in now)
 
 
-def has_variable(member: Member, assignment: bytes) -> bool:
-    """Whether a process was started with this assignment (NAME=value) in its environment."""
-    with contextlib.suppress(OSError):
-        return assignment in Path(f"/proc/{member.pid}/environ").read_bytes().split(b"\0")
-    return False
+def locks_limit(member: Member) -> str:
+    """A process's hard limit of file locks, empty when it is gone.
+
+    Linux enforces none, every child inherits it, and nobody without privileges raises it: it tells where a process comes
+    from even when that one has left its parent, its session and its environment behind.
+    """
+    lines = _lines(f"/proc/{member.pid}/limits")
+    return next((line.split()[4] for line in lines if line.startswith("Max file locks")), "")
 
 
 def with_descendants(roots: Collection[Member], members: Collection[Member]) -> list[Member]:
@@ -135,12 +150,8 @@ def _send(member: Member, number: signal.Signals) -> None:
 
 def _member(pid: int) -> Member | None:
     """What /proc says about a process; None when it is gone, or in no namespace but this one."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    numbers, groups = fields["NSpid"].split(), fields["NSpgid"].split()
+    fields = dict(line.split(":", 1) for line in _lines(f"/proc/{pid}/status") if ":" in line)
+    numbers, groups = fields.get("NSpid", "").split(), fields.get("NSpgid", "").split()
     if len(numbers) < 2:
         return None
     return Member(pid, int(fields["PPid"]), int(numbers[-1]), int(groups[-1]), fields["State"].split()[0] in "ZX")
@@ -152,8 +163,8 @@ def _children() -> Callable[[int], list[int]]:
 
 def _from_kernel(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
-        threads = os.listdir(f"/proc/{pid}/task")
-        return [int(word) for thread in threads for word in _words(f"/proc/{pid}/task/{thread}/children")]
+        listed = [_lines(f"/proc/{pid}/task/{thread}/children") for thread in os.listdir(f"/proc/{pid}/task")]
+        return [int(word) for lines in listed for line in lines for word in line.split()]
     return []
 
 
@@ -161,13 +172,13 @@ def _from_table() -> Callable[[int], list[int]]:
     """Children by a look at every process: for kernels that do not list them."""
     table: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        stat = " ".join(_words(f"/proc/{name}/stat"))
+        stat = " ".join(_lines(f"/proc/{name}/stat"))
         if stat:
             table.setdefault(int(stat.rpartition(") ")[2].split()[1]), []).append(int(name))
     return lambda pid: table.get(pid, [])
 
 
-def _words(path: str) -> list[str]:
+def _lines(path: str) -> list[str]:
     with contextlib.suppress(OSError):
-        return Path(path).read_text(errors="replace").split()
+        return Path(path).read_text(errors="replace").splitlines()
     return []

@@ -27,14 +27,13 @@ from cuda_agent.sandbox import view
 from cuda_agent.sandbox.bubblewrap import PIPES, Room, find_bwrap, hand_over
 from cuda_agent.sandbox.jobs import NO_GROUP, Job, JobFault, JobReport, Jobs
 from cuda_agent.sandbox.limits import Limits
-from cuda_agent.sandbox.members import Member, Members, are_over, has_variable, with_descendants
+from cuda_agent.sandbox.members import Member, Members, are_over, locks_limit, with_descendants
 
 STATUS = 3  # descriptor on which bash reports exit codes, closed for the commands themselves
 START_SECONDS = 10.0
 _END_SECONDS = 2.0
 _REPORT_SECONDS = 0.05
 _LOOK_SECONDS = 0.005
-_JOB_VARIABLE = "CUDA_AGENT_JOB"
 # The word is a nonce: what a killed bash left unread of a command is passed over.
 _KEEPER = f"""exec 4>&2 2>/dev/null
 while read -r word; do [[ $word == "$0" ]] || continue
@@ -123,9 +122,10 @@ class Shell:
         if answer is None or answer.done():
             return
         if self._members is not None:
-            self._members.kill(self._no_jobs)
+            killed = self._members.kill(self._no_jobs)
             self._go_on()
             if (await asyncio.wait([answer], timeout=_END_SECONDS))[0]:
+                await _until_over(killed)
                 return
         await self._stop()
 
@@ -144,7 +144,7 @@ class Shell:
             job = self._jobs.open(nonce, self._folder, self._room.uid if os.geteuid() == 0 else None)
             body = f"( eval {shlex.quote(command)} ) {STATUS}>&-; printf '%s %d\\n' {nonce} $? >&{STATUS}"
             frame = (  # a process group of its own, and out of sight of bash's `wait` and `jobs`
-                f"set -m; {{ export {_JOB_VARIABLE}={job.id}; {body}; }} </dev/null >{PIPES / job.id} 2>&1 &\n"
+                f"set -m; {{ ulimit -x {job.number}; {body}; }} </dev/null >{PIPES / job.id} 2>&1 &\n"
                 f"disown $!; set +m; printf '%s %d\\n' {asked} $! >&{STATUS}\n"
             )
             group = await self._execute(frame, asked, START_SECONDS)
@@ -173,8 +173,8 @@ class Shell:
     async def kill(self, job_id: str) -> JobReport:
         """End a job and what it started, whatever signals they ignore. Raises JobFault for an unknown id.
 
-        What it started is found by process group, by descent, and by a variable in the environment. It has ended when this
-        returns, unless the kernel takes longer than that over a process (a GPU's may).
+        What it started is found by process group, by descent, and by a limit that marks all processes of the job. All that
+        has ended when this returns, unless the kernel takes seconds over a process (a GPU's may).
         """
         job = self._jobs.get(job_id)
         await self.settle()
@@ -214,8 +214,7 @@ class Shell:
             self._members.thaw()
 
     def _of(self, job: Job, everyone: Collection[Member]) -> list[Member]:
-        mark = f"{_JOB_VARIABLE}={job.id}".encode()
-        roots = [one for one in everyone if one.group == job.group or has_variable(one, mark)]
+        roots = [one for one in everyone if one.group == job.group or locks_limit(one) == str(job.number)]
         return with_descendants(roots, everyone)
 
     def _no_jobs(self, everyone: Collection[Member]) -> list[Member]:
