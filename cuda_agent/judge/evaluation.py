@@ -321,7 +321,7 @@ class Evaluation:
                 raise Rejected("hack", "input_alias", "during timing, the output lies in an input's memory")
             if found := mutation(case, sample.after):
                 raise Rejected("hack", "input_mutated", f"during timing, {found}")
-        if found := proof.idle_kernels(times.own_ns, times.inside_ns, times.calls):
+        if found := proof.idle_kernels(times.turns):
             raise Rejected("hack", "no_custom_kernel", found)
 
     async def _prove(self, examination: Examination, instance: Instance, spare: Case) -> None:

@@ -26,7 +26,7 @@ from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Where, fetch
 from cuda_agent.judge.baseline_facts import BaselineLost
 from cuda_agent.judge.ring import Ring
-from cuda_agent.judge.rounds import Turn, milliseconds, ratio_interval, ratios
+from cuda_agent.judge.rounds import Turn, gap, milliseconds, overheads, ratio_interval, ratios
 from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
@@ -68,9 +68,7 @@ class Times:
     unaccounted_ns: int  # least time of a batch that the judge's clock saw and the candidate did not admit
     usual_ns: int  # the same of the baselines in the same rounds, three quarters of the way up
     admitted_ns: int  # what the candidate admitted in that batch
-    inside_ns: int = 0  # of all the time admitted (`own_ns`, in so many `calls`), what passed inside the extension
-    own_ns: int = 0
-    calls: int = 0
+    turns: tuple[Turn, ...] = ()  # of the candidate
     batch: int = 1  # fewest calls in a turn
 
     @property
@@ -151,18 +149,14 @@ class Contestant:
         """Nanoseconds of a call, from two."""
         return min(self.runner.ask(self.extra, self._refreshed(2)).times)
 
-    def overhead(self, count: int) -> int:
-        """Nanoseconds of a batch that are not its calls', the usual ones of three."""
-        batches = [self.runner.ask(self.extra, self._refreshed(count)) for _ in range(3)]
-        return statistics.median_low([batch.wall - sum(batch.times) for batch in batches])
-
-    def turn(self, count: int, overhead_ns: int) -> None:
+    def turn(self, count: int) -> None:
         """One batch of so many calls."""
         sets = self._refreshed(count)
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
+        inside = self.runner.inside_ns()
         answered = self.runner.ask(self.extra, sets)
-        admitted = sum(answered.times)
-        self.turns.append(Turn(admitted, max(0, answered.wall - overhead_ns) - admitted, count))
+        admitted, inside = sum(answered.times), self.runner.inside_ns() - inside
+        self.turns.append(Turn(admitted, answered.wall, count, inside))
         spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
             places = answered.places[number] if answered.places else []
@@ -265,21 +259,19 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     quickest = _guarded(contestants[1], contestants[1].first)
     room = min(contestant.runner.ring.layout.sets for contestant in contestants)
     first = count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
-    overhead_ns = max(empty_ns, _guarded(contestants[1], functools.partial(contestants[1].overhead, count)))
-    inside_ns = contestants[0].runner.inside_ns()
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
         if number and number % LONGER == 0:
             count = min(2 * count, MAX_BATCH, room)
         renewal.before_round(count)
         for contestant in _order(contestants, number):
-            _guarded(contestant, functools.partial(contestant.turn, count, overhead_ns))
+            _guarded(contestant, functools.partial(contestant.turn, count))
         late = time.monotonic() - deadline
-        if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, config)):
+        if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, empty_ns, config)):
             break
         if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants, contestants[0].runner.inside_ns() - inside_ns, first)
+    return _times(contestants, empty_ns, first)
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
@@ -311,9 +303,10 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
-def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
+def _decided(contestants: Sequence[Contestant], empty_ns: int, config: JudgeConfig) -> bool:
     """Whether every baseline's interval of the median ratio lies on one side of 1 - milestone, and is as narrow as wanted."""
-    own, *others = (milliseconds(contestant.turns) for contestant in contestants)
+    usual = overheads(contestants[1].turns, empty_ns)
+    own, *others = (milliseconds(contestant.turns, usual) for contestant in contestants)
     for other in others:
         low, high = ratio_interval(ratios(own, other))
         if low <= 1.0 - config.milestone <= high or high - low > 2.0 * config.precision:
@@ -321,13 +314,14 @@ def _decided(contestants: Sequence[Contestant], config: JudgeConfig) -> bool:
     return True
 
 
-def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Times:
+def _times(contestants: Sequence[Contestant], empty_ns: int, batch: int) -> Times:
     own, others = contestants[0], contestants[1:]
-    by_round = {one.name: milliseconds(one.turns) for one in contestants}
+    usual = overheads(contestants[1].turns, empty_ns)
+    by_round = {one.name: milliseconds(one.turns, usual) for one in contestants}
     mine = statistics.median(by_round[own.name])
     theirs = {other.name: mine / statistics.median(ratios(by_round[own.name], by_round[other.name])) for other in others}
-    unaccounted, admitted = min((turn.gap, turn.admitted) for turn in own.turns)
-    usual = max(sorted(turn.gap for turn in other.turns)[3 * len(other.turns) // 4] for other in others)
+    unaccounted, admitted = min((gap(turn, usual), turn.admitted) for turn in own.turns)
+    gaps = (sorted(gap(turn, usual) for turn in other.turns) for other in others)
     return Times(
         candidate_ms=mine,
         eager_ms=theirs["eager"],
@@ -336,10 +330,8 @@ def _times(contestants: Sequence[Contestant], inside_ns: int, batch: int) -> Tim
         raw_ms={name: [round(value, 5) for value in values] for name, values in by_round.items()},
         samples=tuple(own.samples),
         unaccounted_ns=unaccounted,
-        usual_ns=max(0, usual),
+        usual_ns=max(0, *(found[3 * len(found) // 4] for found in gaps)),
         admitted_ns=admitted,
-        inside_ns=inside_ns,
-        own_ns=sum(turn.admitted for turn in own.turns),
-        calls=own.calls,
+        turns=tuple(own.turns),
         batch=batch,
     )

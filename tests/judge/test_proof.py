@@ -3,6 +3,7 @@
 import pytest
 
 from cuda_agent.judge.proof import forbidden_import, idle_kernels, needless_library
+from cuda_agent.judge.rounds import Turn
 
 SYSTEM = {"expf", "GOMP_parallel", "memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "__cxa_throw"}
 SYSTEM |= {"dlsym", "mprotect", "system", "fopen"}
@@ -47,7 +48,13 @@ def test_python_is_for_bindings_with_headers_only() -> None:
     [(2_000_000, 1_900_000, 1, False), (2_000_000, 100_000, 1, True), (60_000, 5_000, 1, False), (6_000_000, 100, 60, False)],
 )
 def test_share_of_the_kernels(total: int, inside: int, calls: int, idle: bool) -> None:
-    assert bool(idle_kernels(total, inside, calls)) is idle
+    assert bool(idle_kernels([Turn(total, 0, calls, inside)] * 3)) is idle
+
+
+def test_rounds_that_a_busy_host_delayed_do_not_make_kernels_idle() -> None:
+    busy, delayed = Turn(3_000_000, 0, 2, 2_900_000), Turn(30_000_000, 0, 2, 3_000_000)
+    assert idle_kernels([busy] * 8 + [delayed] * 7) == ""
+    assert "10 %" in idle_kernels([busy] * 7 + [delayed] * 8)
 
 
 @pytest.mark.parametrize(

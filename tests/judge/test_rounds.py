@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
-from cuda_agent.judge.rounds import Turn, milliseconds, ratio_interval, ratios
+from cuda_agent.judge.rounds import Turn, milliseconds, overheads, ratio_interval, ratios
 
-TRUE, COUNT = 100_000, 16  # nanoseconds of a call, calls of a batch
+TRUE, COUNT, BESIDES = 100_000, 16, 300_000  # nanoseconds of a call, calls of a batch, nanoseconds besides them
 
 
 def test_interval_encloses_the_median_and_shrinks() -> None:
@@ -23,12 +23,13 @@ def batches(seed: int, rounds: int = 30, *, claimed: float = 1.0, noise: float =
     for _ in range(rounds):
         took = TRUE * COUNT * chance.uniform(0.98, 1.02)
         wait = chance.gauss(0, noise) + (3_000_000 if chance.random() < 0.05 else 0)
-        made.append(Turn(int(claimed * took), int(took - claimed * took + wait - saved), COUNT))
+        made.append(Turn(int(claimed * took), int(took + BESIDES + wait - saved), COUNT))
     return made
 
 
 def ratio(mine: list[Turn], eager: list[Turn]) -> float:
-    return statistics.median(ratios(milliseconds(mine), milliseconds(eager)))
+    usual = overheads(eager, 0)
+    return statistics.median(ratios(milliseconds(mine, usual), milliseconds(eager, usual)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -50,9 +51,25 @@ def test_what_is_admitted_in_some_rounds_excuses_no_other(seed: int, every: int)
     for number, turn in enumerate(batches(seed)):
         missing += turn.admitted
         told = missing if number % every == every - 1 else 1
-        turns.append(Turn(told, turn.admitted + turn.gap - told, turn.calls))
+        turns.append(Turn(told, turn.wall, turn.calls))
         missing -= told
     assert ratio(turns, batches(seed + 100)) > 0.96
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_busy_host_gives_nothing_to_who_admits_nothing(seed: int) -> None:
+    """Waits of the length of the whole batch, in every third."""
+    chance = random.Random(seed)
+
+    def busy(turns: list[Turn]) -> list[Turn]:
+        return [turn._replace(wall=turn.wall + TRUE * COUNT * (chance.random() < 0.33)) for turn in turns]
+
+    assert ratio(busy(batches(seed, claimed=0.0)), busy(batches(seed + 100))) > 0.88
+
+
+def test_longer_batches_have_an_overhead_of_their_own() -> None:
+    assert overheads([Turn(2, 5, 1), Turn(2, 6, 1), Turn(2, 9, 1), Turn(4, 24, 2)], 1) == {1: 4, 2: 20}
+    assert overheads([Turn(2, 5, 1)], 7) == {1: 7}
 
 
 def test_a_gap_smaller_than_eagers_pays_nothing_back() -> None:
@@ -60,5 +77,5 @@ def test_a_gap_smaller_than_eagers_pays_nothing_back() -> None:
 
 
 def test_no_time_at_all_is_a_number_still() -> None:
-    none, eager = [Turn(0, 0, 1)] * 3, [Turn(1_000, 0, 1)] * 3
+    none, eager = [Turn(0, 0, 1)] * 3, [Turn(1_000, 1_000, 1)] * 3
     assert 0 < ratio(none, eager) < 0.01
