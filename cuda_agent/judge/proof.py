@@ -28,7 +28,7 @@ ALLOWED_OPERATORS = frozenset(f"{CREATION} {VIEWS} {COPIES}".split())
 SEALED, SEALED_CODE = "forbidden operator", "forbidden library"  # how refusals begin (native/seal.cpp)
 
 LEAST_SHARE = 0.5
-OUTSIDE_NS = 100_000  # so much per call may pass outside the kernels in any case: Python itself
+OUTSIDE_NS = 250_000  # so much per call may pass outside the kernels in any case: Python itself, with cold caches
 
 _OPERATOR = re.compile(r"^_ZN2at4_ops(\d+)(\w+)$")
 # Of the system's libraries, what starts processes, loads or maps code, or reaches out of this process.

@@ -109,10 +109,8 @@ class Runner:
     seconds: float = 30.0  # wall-clock limit of a batch
 
     def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
-        """Release a batch and freeze the child as soon as it is done."""
-        self.child.thaw()
-        start = time.perf_counter_ns()
-        answer = self.child.call_blocking("batch", {**extra, "sets": list(sets)}, self.seconds)
+        """Release a frozen child for a batch and freeze it as soon as that is done."""
+        answer, start = self.child.call_frozen("batch", {**extra, "sets": list(sets)}, self.seconds)
         self.child.freeze()  # within the time: a thread that works on until it is stopped works for its money
         self.ring.memory.settle()
         wall = time.perf_counter_ns() - start
@@ -216,6 +214,7 @@ def measure(
     with _prompt_thread():
         try:
             for contestant in contestants[:2]:
+                _guarded(contestant, contestant.runner.child.freeze)
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
                 _guarded(contestant, contestant.runner.child.hasten)
             return _rounds(contestants, config, _Renewal(renew))

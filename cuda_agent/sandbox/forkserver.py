@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -86,15 +86,30 @@ class Child:
             return await self._exchange({"method": method, "payload": payload}, timeout)
 
     def call_blocking(self, method: str, payload: dict[str, Any], timeout: float) -> Any:
-        """The same from a thread of the caller's, for timing: no event loop between request and answer.
+        """The same from a thread of the caller's: no event loop between request and answer.
 
         Raises:
             ChildFailed: as for `call`; after a crash or time-out the child must still be closed.
         """
+        answer, _ = self._call_blocking(method, payload, timeout, time.perf_counter_ns)
+        return answer
+
+    def call_frozen(self, method: str, payload: dict[str, Any], timeout: float) -> tuple[Any, int]:
+        """The same of a frozen child, which finds the request when it is let run; also when that was (`perf_counter_ns`).
+
+        It is not frozen again. The request must be small: nobody reads it until then.
+
+        Raises:
+            ChildFailed: as for `call` and `thaw`; after a crash or time-out the child must still be closed.
+        """
+        return self._call_blocking(method, payload, timeout, self.thaw)
+
+    def _call_blocking(self, method: str, payload: dict[str, Any], timeout: float, release: Callable[[], int]) -> tuple[Any, int]:
         deadline = time.monotonic() + timeout
         try:
             send_blocking(self._sock, {"method": method, "payload": payload}, deadline)
-            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER))
+            started = release()
+            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER)), started
         except TimeoutError as error:
             self.alive = False
             raise ChildFailed("timeout", f"no answer within {timeout:g} s") from error
@@ -123,14 +138,14 @@ class Child:
         with self._blamed():
             self._process().stop(FREEZE_SECONDS)
 
-    def thaw(self) -> None:
-        """Continue a frozen child.
+    def thaw(self) -> int:
+        """Continue a frozen child; when that was (`time.perf_counter_ns`).
 
         Raises:
             ChildFailed: it has ended, or had gone on by itself, so that what was read in between proves nothing.
         """
         with self._blamed():
-            self._process().go_on()
+            return self._process().go_on()
 
     def peek(self, address: int, size: int) -> bytearray:
         """`size` bytes of the child's memory; see `peek_into`."""

@@ -69,17 +69,19 @@ class Process:
                 time.sleep(STEP_SECONDS)  # a thread stops itself: it may need the very core that this one holds
         self._held = True
 
-    def go_on(self) -> None:
-        """Continue all threads.
+    def go_on(self) -> int:
+        """Continue all threads; when that was (`time.perf_counter_ns`).
 
         Raises:
             WentOnError: it had been stopped and was running nevertheless.
         """
         stayed = not self._held or self._has_stopped()
         self._held = False
+        started = time.perf_counter_ns()
         self._signal(signal.SIGCONT)
         if not stayed:
             raise WentOnError
+        return started
 
     def read_into(self, address: int, buffer: "Writable") -> None:
         """Fill `buffer` from the process's memory at `address`.

@@ -4,6 +4,7 @@ Nothing is unpickled and nothing is believed: lengths, types and shapes are chec
 message that breaks a rule raises `WireError`. Values are JSON plus numpy arrays and bytes.
 """
 
+import contextlib
 import json
 import math
 import select
@@ -19,6 +20,7 @@ HEADER = struct.Struct("<IQ")
 MAX_HEADER = 16 * 2**20
 MAX_ANSWER = 4 * 2**20  # the header of what an untrusted child sends
 MAX_PIECES = 16_384
+GULP = 16_384
 ARRAY, BYTES = "$array", "$bytes"
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
@@ -158,20 +160,29 @@ def receive_blocking(sock: socket.socket, limit: int, deadline: float | None = N
     """
     filling = reader(limit, most)
     view = next(filling)
+    early = bytearray(GULP)  # most messages come whole with their first bytes: each read costs a batch's time
+    ahead = memoryview(early)[: _receive_some(sock, memoryview(early), deadline)]
     while True:
         while view:
-            _wait(sock, select.POLLIN, deadline)
-            try:
-                got = sock.recv_into(view)
-            except BlockingIOError:
-                continue
-            if not got:
-                raise EOFError
+            got = min(len(view), len(ahead)) or _receive_some(sock, view, deadline)
+            if ahead:
+                view[:got], ahead = ahead[:got], ahead[got:]
             view = view[got:]
         try:
             view = next(filling)
         except StopIteration as done:
+            if ahead:
+                raise WireError("more than one message") from None
             return decode(*done.value)
+
+
+def _receive_some(sock: socket.socket, view: memoryview, deadline: float | None) -> int:
+    while True:
+        _wait(sock, select.POLLIN, deadline)
+        with contextlib.suppress(BlockingIOError):
+            if got := sock.recv_into(view):
+                return got
+            raise EOFError
 
 
 def _wait(sock: socket.socket, event: int, deadline: float | None) -> None:

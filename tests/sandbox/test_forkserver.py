@@ -90,6 +90,10 @@ async def test_long_lived_child_keeps_state_and_survives_exceptions(server: Fork
     with pytest.raises(ChildFailed, match="KeyError"):
         await child.call("fail", {}, 5)
     assert await asyncio.to_thread(child.call_blocking, "add", {"amount": 1}, 5.0) == 8
+    child.freeze()
+    before = time.perf_counter_ns()
+    answer, started = await asyncio.to_thread(child.call_frozen, "add", {"amount": 1}, 5.0)
+    assert answer == 9 and before < started < time.perf_counter_ns()
     with pytest.raises(ChildFailed, match="SIGSEGV"):
         await child.call("die", {}, 5)
     with pytest.raises(ChildFailed, match="ended"):
