@@ -216,7 +216,7 @@ def measure(
             for contestant in contestants[:2]:
                 _guarded(contestant, contestant.runner.child.freeze)
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
-                _guarded(contestant, contestant.runner.child.hasten)
+                _guarded(contestant, functools.partial(contestant.runner.child.hasten, config.threads))
             return _rounds(contestants, config, _Renewal(renew))
         finally:
             for runner in (candidate, baseline):

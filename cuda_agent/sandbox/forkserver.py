@@ -117,9 +117,9 @@ class Child:
             self.alive = False
             raise ChildFailed("crash", f"the process ended or broke the protocol while {method} ran") from error
 
-    def hasten(self) -> None:
-        """Give the threads that the child has by now a core each, and priority over other work, where the host allows that."""
-        self._server._tell("hasten", self._number)
+    def hasten(self, cores: int) -> None:
+        """Give the threads that the child has by now so many cores (0: all), and priority over others, where the host allows."""
+        self._server._tell("hasten", self._number, cores=cores)
 
     def relax(self) -> None:
         """Take back what `hasten` gave."""
@@ -485,10 +485,10 @@ class ForkServer:
     def _kill(self, number: int) -> None:
         self._tell("kill", number)
 
-    def _tell(self, operation: str, number: int) -> None:
+    def _tell(self, operation: str, number: int, **more: int) -> None:
         if self._control is not None:
             with contextlib.suppress(OSError):
-                self._control.send(json.dumps({"op": operation, "id": number}).encode())
+                self._control.send(json.dumps({"op": operation, "id": number, **more}).encode())
 
     def _forget(self, number: int) -> None:
         self._children.pop(number, None)

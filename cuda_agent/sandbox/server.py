@@ -74,7 +74,7 @@ class Server:
         elif request["op"] == "kill" and request["id"] in self.by_id:
             os.kill(self.by_id[request["id"]], signal.SIGKILL)
         elif request["op"] == "hasten" and request["id"] in self.by_id:
-            _hasten(self.by_id[request["id"]])
+            _hasten(self.by_id[request["id"]], request["cores"])
         elif request["op"] == "relax" and request["id"] in self.by_id:
             _relax(self.by_id[request["id"]])
         return True
@@ -178,17 +178,18 @@ def _wait_for(pid: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _hasten(first: int) -> None:
-    """Give a child's threads the highest ordinary priority and a core each, where this process may.
+def _hasten(first: int, count: int) -> None:
+    """Give a child's threads the highest ordinary priority and the first `count` cores (0: all), where this process may.
 
-    What is timed is then not kept waiting; and two threads of one parallel loop never share a core, where the one that
-    waits for the other, spinning, would keep it from running. All children get the same cores in the same order: one core may be
-    half as fast as the next for seconds, where another machine's work sits on its other half.
+    What is timed is then not kept waiting. Where there are as many threads as cores, each gets its own: two threads of one
+    parallel loop never share a core, where the one that waits for the other, spinning, would keep it from running. Where there
+    are fewer, those that they start in each call inherit all cores. All children get the same cores in the same order: one
+    core may be half as fast as the next for seconds, where another machine's work sits on its other half.
     """
-    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    cores = sorted(os.sched_getaffinity(0), reverse=True)[: count or None]
     for pid, threads in _processes(first):
         for number, thread in enumerate(threads):
-            _schedule(pid, thread, -20, {cores[number]} if len(threads) <= len(cores) else set(cores))
+            _schedule(pid, thread, -20, {cores[number]} if len(threads) == len(cores) else set(cores))
 
 
 def _relax(first: int) -> None:

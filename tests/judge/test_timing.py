@@ -33,7 +33,7 @@ class Told:
     def __init__(self, times: Callable[[int], int], wall: Callable[[int], int]) -> None:
         self.times, self.wall, self.batches = times, wall, list[int]()
         self.form: Sequence[Any] = ()
-        self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda: None, relax=lambda: None)
+        self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None)
         self.ring = SimpleNamespace(
             layout=SimpleNamespace(sets=MAX_BATCH), take=lambda count: list(range(count)), refresh=lambda number: None
         )

@@ -128,6 +128,14 @@ class Counter:
         """Priority of this process."""
         return os.getpriority(os.PRIO_PROCESS, 0)
 
+    def cores(self, payload: dict[str, Any]) -> list[list[int]]:
+        """The cores of this thread, and of one that it starts."""
+        found = [sorted(os.sched_getaffinity(0))]
+        thread = threading.Thread(target=lambda: found.append(sorted(os.sched_getaffinity(0))))
+        thread.start()
+        thread.join()
+        return found
+
     def die(self, payload: dict[str, Any]) -> None:
         """Crash."""
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -105,13 +105,31 @@ async def test_long_lived_child_keeps_state_and_survives_exceptions(server: Fork
 async def test_hastened_child_goes_before_others_until_it_is_relaxed(server: ForkServer) -> None:
     child = await server.open(f"{HELPERS}:counter", {"start": 0}, Limits(), BINDS)
     assert await child.call("nice", {}, 5) == 0
-    child.hasten()
+    child.hasten(0)
     async with asyncio.timeout(5):
         while await child.call("nice", {}, 5) != -20:
             await asyncio.sleep(0.01)
         child.relax()
         while await child.call("nice", {}, 5) != 0:
             await asyncio.sleep(0.01)
+    await child.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+async def test_threads_that_a_hastened_child_starts_have_all_its_cores(server: ForkServer) -> None:
+    child = await server.open(f"{HELPERS}:counter", {"start": 0}, Limits(), BINDS)
+    mine = sorted(os.sched_getaffinity(0))
+
+    async def has(cores: list[int]) -> None:
+        async with asyncio.timeout(5):
+            while await child.call("cores", {}, 5) != [cores, cores]:
+                await asyncio.sleep(0.01)
+
+    for count in (1, 0, 2):
+        child.hasten(count)
+        await has(mine[-count:])
+    child.relax()
+    await has(mine)
     await child.close()
 
 
