@@ -45,7 +45,7 @@ def gap(turn: Turn, usual: Overheads) -> int:
 
 def milliseconds(turns: Sequence[Turn], usual: Overheads) -> list[float]:
     """By round, what a call took."""
-    return [max((turn.admitted + max(0, gap(turn, usual))) / turn.calls, LEAST_NS) / 1e6 for turn in turns]
+    return [max(max(turn.admitted, turn.wall - usual[turn.calls]) / turn.calls, LEAST_NS) / 1e6 for turn in turns]
 
 
 def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:

@@ -69,7 +69,11 @@ class Times:
     usual_ns: int  # the same of the baselines in the same rounds, three quarters of the way up
     admitted_ns: int  # what the candidate admitted in that batch
     turns: tuple[Turn, ...] = ()  # of the candidate
-    batch: int = 1  # fewest calls in a turn
+
+    @property
+    def batch(self) -> int:
+        """Fewest calls in a turn."""
+        return min(turn.calls for turn in self.turns)
 
     @property
     def forged(self) -> bool:
@@ -257,7 +261,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     quickest = _guarded(contestants[1], contestants[1].first)
     room = min(contestant.runner.ring.layout.sets for contestant in contestants)
-    first = count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
+    count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):
         if number and number % LONGER == 0:
@@ -270,7 +274,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
             break
         if number >= 2 and late > config.timing_seconds:
             break
-    return _times(contestants, empty_ns, first)
+    return _times(contestants, empty_ns)
 
 
 def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
@@ -313,7 +317,7 @@ def _decided(contestants: Sequence[Contestant], empty_ns: int, config: JudgeConf
     return True
 
 
-def _times(contestants: Sequence[Contestant], empty_ns: int, batch: int) -> Times:
+def _times(contestants: Sequence[Contestant], empty_ns: int) -> Times:
     own, others = contestants[0], contestants[1:]
     usual = overheads(contestants[1].turns, empty_ns)
     by_round = {one.name: milliseconds(one.turns, usual) for one in contestants}
@@ -332,5 +336,4 @@ def _times(contestants: Sequence[Contestant], empty_ns: int, batch: int) -> Time
         usual_ns=max(0, *(found[3 * len(found) // 4] for found in gaps)),
         admitted_ns=admitted,
         turns=tuple(own.turns),
-        batch=batch,
     )

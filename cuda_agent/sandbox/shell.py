@@ -180,7 +180,7 @@ class Shell:
         await self.settle()
         killed: list[Member] = []
         if self._members is not None and job.state != "lost":
-            killed = self._members.kill(lambda everyone: self._of(job, everyone))
+            killed = self._members.kill(lambda everyone: _of_jobs([job], everyone))
             job.end("killed")
             self._go_on()
         await _until_over(killed)
@@ -213,12 +213,8 @@ class Shell:
         if self._members is not None and not self._frozen:
             self._members.thaw()
 
-    def _of(self, job: Job, everyone: Collection[Member]) -> list[Member]:
-        roots = [one for one in everyone if one.group == job.group or locks_limit(one) == str(job.number)]
-        return with_descendants(roots, everyone)
-
     def _no_jobs(self, everyone: Collection[Member]) -> list[Member]:
-        spared = {one.pid for job in self._jobs.present for one in self._of(job, everyone)}
+        spared = {one.pid for one in _of_jobs(self._jobs.present, everyone)}
         return [one for one in everyone if one.pid not in spared]
 
     async def _prepare(self) -> None:
@@ -406,6 +402,12 @@ def _opening(status: int) -> str:
     """What the keeper does first: move the status pipe to its place and say that it is ready."""
     move = "" if status == STATUS else f"exec {STATUS}>&{status} {status}>&-; "
     return f"{move}umask 022; echo ready >&{STATUS}\n"
+
+
+def _of_jobs(jobs: Collection[Job], everyone: Collection[Member]) -> list[Member]:
+    groups, marks = {job.group for job in jobs}, {str(job.number) for job in jobs}
+    roots = [one for one in everyone if one.group in groups or locks_limit(one) in marks]
+    return with_descendants(roots, everyone)
 
 
 async def _until_over(members: Collection[Member]) -> None:
