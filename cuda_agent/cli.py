@@ -337,6 +337,9 @@ Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Where probl
 Least = Annotated[float | None, typer.Option(help="Shortest eager time, ms (default: 0.05 on cpu, 1 on cuda).")]
 Most = Annotated[float | None, typer.Option(help="Longest eager time, ms (default: 5 on cpu, 100 on cuda).")]
 Workers = Annotated[int | None, typer.Option(help="Candidates vetted at once (default: the file's, else all cores).")]
+Tensors = Annotated[
+    int | None, typer.Option(min=1, help="Most MB of one problem's inputs, outputs and weights (default: the file's, else 1024).")
+]
 Refresh = Annotated[bool, typer.Option(help="Do the work again even if its result is stored.")]
 
 
@@ -358,6 +361,7 @@ def problems_generate(
     eager_ms_min: Least = None,
     eager_ms_max: Most = None,
     workers: Workers = None,
+    tensor_mb: Tensors = None,
     endpoint: Annotated[str | None, typer.Option(help="For composer llm (default: $OPENAI_BASE_URL).")] = None,
     model: Annotated[str | None, typer.Option(help="For composer llm (default: $OPENAI_MODEL).")] = None,
     refresh: Refresh = False,
@@ -370,7 +374,7 @@ def problems_generate(
 
     cli.check_output(out)
     changes: dict[str, Any] = {"count": count, "held_out": held_out, "seed": seed, "composer": composer, "operator_mix": mix}
-    changes |= {"eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
+    changes |= {"eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max, "tensor_mb": tensor_mb}
     texts = evaluation_texts(kernelbench, level or (), evaluation or ())
     order = cli.plan(file, changes, backend=backend, workers=workers, evaluation=texts)
     if order.science.composer == "llm":
@@ -390,6 +394,7 @@ def problems_vet(
     eager_ms_min: Least = None,
     eager_ms_max: Most = None,
     workers: Workers = None,
+    tensor_mb: Tensors = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per problem on stdout, then the summary.")] = False,
     refresh: Refresh = False,
 ) -> None:
@@ -399,6 +404,7 @@ def problems_vet(
     from cuda_agent.store.session import open_store
 
     changes = cli.AT_THE_LIMITS | {"seed": seed, "eager_ms_min": eager_ms_min, "eager_ms_max": eager_ms_max}
+    changes |= {"tensor_mb": tensor_mb}
     found = None if dataset_id(source) else read_path(Path(source), level or ())
     texts = evaluation_texts(kernelbench, (), evaluation or ())
     order = cli.plan(None, changes, backend=backend, workers=workers, evaluation=texts)

@@ -105,6 +105,7 @@ class DatasetScience(Frozen):
         0.98,
         description="AST similarity to an accepted problem of the set, on inputs of the same shape, above which one is refused",
     )
+    tensor_mb: int = Field(1_024, ge=1, le=1_048_576, description="inputs, outputs and weights of one problem together, at most")
     seed: int = Field(0, ge=0, description="seed of the sampler")
 
     @field_validator("operator_mix", mode="before")
@@ -139,7 +140,6 @@ class DatasetExecution(Frozen):
     workers: int = Field(2, ge=1, le=1_024, description="candidates vetted at once")
     candidate_seconds: Seconds = Field(60.0, description="wall-clock limit for one candidate")
     candidate_memory_mb: int = Field(3_000, ge=256, description="memory limit for one candidate")
-    tensor_mb: int = Field(1_024, ge=1, le=1_048_576, description="inputs, outputs and weights of one problem together, at most")
 
 
 class DatasetConfig(Frozen):

@@ -63,13 +63,16 @@ class ChildDevice:
     def forget(self) -> None:
         """Give back memory that torch keeps for later."""
 
+    def bound(self, share: float) -> None:
+        """Let torch take no more than such a part of a GPU's memory."""
+
     def is_spent(self) -> bool:
         """Whether this process can use the device no more, whatever comes: after an illegal access in a kernel."""
         return False
 
     def context(self) -> AbstractContextManager[Any]:
         """Where a problem's own tensors are made."""
-        return nullcontext()
+        return nullcontext() if self.name == "cpu" else torch.device(self.name)
 
     def seed(self, seed: int) -> None:
         """As `torch.manual_seed`, which takes 4 ms: it looks up its callers for dynamo."""
@@ -77,7 +80,13 @@ class ChildDevice:
 
     def moved(self, value: Any) -> Any:
         """A value with all its tensors on this device."""
-        return value
+        return value if self.name == "cpu" else mapped(value, lambda tensor: tensor.to(self.name))
+
+
+class MetaDevice(ChildDevice):
+    """None at all: tensors have shapes and types there, and no values."""
+
+    name = "meta"
 
 
 class CudaChildDevice(ChildDevice):
@@ -117,6 +126,10 @@ class CudaChildDevice(ChildDevice):
         """Empty torch's cache."""
         torch.cuda.empty_cache()
 
+    def bound(self, share: float) -> None:
+        """As for the processor; what does not fit raises OutOfMemoryError."""
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+
     def is_spent(self) -> bool:
         """Whether the context is lost."""
         try:
@@ -125,18 +138,10 @@ class CudaChildDevice(ChildDevice):
             return True
         return False
 
-    def context(self) -> AbstractContextManager[Any]:
-        """Where a problem's own tensors are made."""
-        return torch.device(self.name)
-
     def seed(self, seed: int) -> None:
         """As for the processor, and the device's generator."""
         super().seed(seed)
         torch.cuda.manual_seed(seed)
-
-    def moved(self, value: Any) -> Any:
-        """A value with all its tensors on this device."""
-        return mapped(value, lambda tensor: tensor.to(self.name))
 
 
 class ChildBox:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from cuda_agent.errors import DeviceError
+
 REASONS = {
     "idle": pynvml.nvmlClocksEventReasonGpuIdle,
     "applications": pynvml.nvmlClocksEventReasonApplicationsClocksSetting,
@@ -44,6 +46,19 @@ def reading(uuid: str) -> Reading | None:
         )
     except pynvml.NVMLError:
         return None
+
+
+def free_and_total(uuid: str) -> tuple[int, int]:
+    """Bytes of the GPU's memory that nobody has taken, and all there are.
+
+    Raises:
+        DeviceError: its library does not say.
+    """
+    try:
+        found = pynvml.nvmlDeviceGetMemoryInfo(_device(uuid))
+    except pynvml.NVMLError as error:
+        raise DeviceError(f"the GPU does not say how much memory it has ({error}); see nvidia-smi") from error
+    return int(found.free), int(found.total)
 
 
 @cache

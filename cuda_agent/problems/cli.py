@@ -46,6 +46,7 @@ from cuda_agent.store.stages import StageRequest, claim_stage
 
 WINDOWS: dict[Backend, tuple[float, float]] = {"cpu": (0.05, 5.0), "cuda": (1.0, 100.0)}  # milliseconds, unless set
 AT_THE_LIMITS = {"time_margin": 1.0, "effect_margin": 1.0, "one_sign": True}  # settings for vetting a set that is given
+RULES_OF_A_GIVEN_SET = ("eager_ms_min", "eager_ms_max", "max_similarity", "tensor_mb", "seed")
 ROWS_SHOWN = 40
 
 Tell = Callable[[str], None]
@@ -127,7 +128,7 @@ def vet(store: Store, source: Source, order: Order, tell: Tell, *, as_json: bool
         SandboxError: this host cannot run problems.
     """
     inputs = order.inputs() | {"problems": source.digest}
-    rules = order.science.model_dump(include={"eager_ms_min", "eager_ms_max", "max_similarity", "seed", *AT_THE_LIMITS})
+    rules = order.science.model_dump(include={*RULES_OF_A_GIVEN_SET, *AT_THE_LIMITS})
     progress = _Progress(len(source.items), tell)
     request = _request("vetting", order, inputs, {"rules": rules, "judge": order.judge}, refresh)
     with claim_stage(store, request, on_wait=tell) as claim:

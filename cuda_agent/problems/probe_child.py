@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from cuda_agent.judge import calibrate, inductor
-from cuda_agent.judge.child_device import ChildDevice, child_device
+from cuda_agent.judge.child_device import ChildDevice, MetaDevice, child_device
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.structure import ways_of
 from cuda_agent.judge.trees import tensors
@@ -59,11 +59,27 @@ class Probe:
     subject: Subject | None = field(default=None, repr=False)
     watch: Watch = field(default_factory=lambda: Watch("model.py"), repr=False)
     single_ms: float = 0.0
+    compiled: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def rest(self, _payload: Mapping[str, Any]) -> Facts:
+        """Give back what the last candidate took."""
+        self.subject = self.compiled = None
+        self.device.forget()
+        return {}
+
+    def size(self, payload: Mapping[str, Any]) -> Facts:
+        """`meta_bytes` of the inputs, outputs and weights of `code`, found without computing; nothing where it takes values."""
+        facts = self._watched("size", lambda: _on_paper(str(payload["code"])))
+        facts.pop("failure", None)
+        return facts
 
     def examine(self, payload: Mapping[str, Any]) -> Facts:
-        """Run `code` in eager mode with seeds from `seed`: the facts that the rules of stage `run` read."""
-        self.subject = None
-        self.device.forget()
+        """Run `code` in eager mode with seeds from `seed`: the facts that the rules of stage `run` read.
+
+        With `share`, on no more than that part of a GPU's memory.
+        """
+        self.rest({})
+        self.device.bound(float(payload.get("share", 1.0)))
         return self._watched("eager", lambda: self._examine(str(payload["code"]), int(payload["seed"])))
 
     def pace(self, _payload: Mapping[str, Any]) -> Facts:
@@ -93,6 +109,8 @@ class Probe:
         What seems slower than `longest_ms` is measured for longer: neighbours only ever add time.
         """
         subject, longest_ms = self._current(), float(payload["longest_ms"])
+        if self.device.name != "cpu":
+            return {}
 
         def work() -> Facts:
             with _threads(self.threads):
@@ -102,13 +120,26 @@ class Probe:
         return self._watched("eager", work)
 
     def compile(self, _payload: Mapping[str, Any]) -> Facts:
-        """Run the candidate under torch.compile: difference from eager, seconds it took to compile, milliseconds of a pass.
+        """Run the candidate under torch.compile: difference from eager, and seconds it took to compile.
 
         `files` holds the compiled code that this candidate added, for `judge.inductor.write_bundle`.
         """
         subject = self._current()
         facts = _boundary("compile", lambda: self._compile(subject))
         return facts | self._health(facts) | {"files": inductor.collect()}
+
+    def time_compiled(self, _payload: Mapping[str, Any]) -> Facts:
+        """Milliseconds of one pass of what `compile` made, on all threads."""
+
+        def work() -> Facts:
+            assert self.compiled is not None, "nothing was compiled"
+            with _threads(self.threads):
+                return {"compile_ms": _milliseconds(self._pass(self.compiled))}
+
+        facts = _boundary("compile", work)
+        self.compiled = None
+        torch._dynamo.reset()
+        return facts | self._health(facts)
 
     def _pass(self, model: Callable[..., Any]) -> Callable[[], None]:
         """A whole call on the first draw of inputs."""
@@ -132,17 +163,21 @@ class Probe:
             model, first, second = problem.model(seed), problem.inputs(seed + 1), problem.inputs(seed + 2)
             check_comparable(first)
             answer, other = ask(model, first), ask(model, second)
-            further = [ask(model, problem.inputs(seed + 3 + number)) for number in range(DRAWS)]
+            finite, varies = live.finite(answer) and live.finite(other), _varies(answer, other)
+            for draw in range(DRAWS):
+                further = ask(model, problem.inputs(seed + 3 + draw))
+                finite, varies = finite and live.finite(further), min(varies, _varies(answer, further))
+                del further
         except Incomparable as error:
             return {"incomparable": str(error)}
-        facts = _sizes(model, first, answer) | {"finite": all(map(live.finite, (answer, other, *further)))}
-        if not facts["finite"]:
+        facts = _sizes(model, first, answer) | {"finite": finite}
+        if not finite:
             return facts
         torch.manual_seed(seed + 12_345)
         again, twin = ask(model, first), problem.model(seed)
         repeated = (same(first, problem.inputs(seed + 1)), same(answer, again), same(answer, ask(twin, first)))
         facts |= {"deterministic": all(repeated), "mutates_inputs": _mutates(model, first)}
-        facts |= _variation(first, second, answer, other) | {"varies": min(_varies(answer, one) for one in (other, *further))}
+        facts |= _variation(first, second, answer, other) | {"varies": varies}
         facts["renewable"] = any(way.renews for way in ways_of(problem, seed + 1))
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
@@ -150,20 +185,22 @@ class Probe:
     def _compile(self, subject: Subject) -> Facts:
         """Everything compiled runs on all threads: dynamo guards on their number, another one would compile anew."""
         torch._dynamo.reset()
-        compiled = torch.compile(subject.model)
-        further = [subject.problem.inputs(subject.seed + 3 + number) for number in range(DRAWS)]
-        expected = [subject.answer, subject.other, *(ask(subject.model, draw) for draw in further)]
+        self.compiled = compiled = torch.compile(subject.model)
         with _threads(self.threads):
             started = time.perf_counter()
             answer = ask(compiled, subject.first)
             self.device.finish()
             seconds = time.perf_counter() - started
-            answers = [answer, ask(compiled, subject.second), *(ask(compiled, draw) for draw in further)]
-            milliseconds = _milliseconds(self._pass(compiled))
-        torch._dynamo.reset()
-        errors = [_difference(*pair) for pair in zip(expected, answers, strict=True)]
+            errors = [_difference(subject.answer, answer), _difference(subject.other, ask(compiled, subject.second))]
+            del answer
+        for further in range(DRAWS):
+            draw = subject.problem.inputs(subject.seed + 3 + further)
+            expected = ask(subject.model, draw)
+            with _threads(self.threads):
+                errors.append(_difference(expected, ask(compiled, draw)))
+            del draw, expected
         worst = None if None in errors else max(error for error in errors if error is not None)
-        return {"compile_seconds": round(seconds, 3), "compile_error": worst, "compile_ms": milliseconds}
+        return {"compile_seconds": round(seconds, 3), "compile_error": worst}
 
     def _watched(self, step: str, work: Callable[[], Facts]) -> Facts:
         with self.watch.on():
@@ -191,6 +228,13 @@ def _boundary(step: str, work: Callable[[], Facts]) -> Facts:
             return work()
     except (Exception, SystemExit) as error:  # boundary: untrusted code
         return {"failure": f"{step}: {type(error).__name__}: {error}"[:2_000]}
+
+
+def _on_paper(code: str) -> Facts:
+    problem = LoadedProblem(code, MetaDevice())
+    model, inputs = problem.model(0), problem.inputs(0)
+    weights = live.size_in_bytes([*model.parameters(), *model.buffers()])
+    return {"meta_bytes": [live.size_in_bytes(inputs), live.size_in_bytes(model(*inputs)), weights]}
 
 
 def _sizes(model: torch.nn.Module, first: list[Any], answer: Any) -> Facts:

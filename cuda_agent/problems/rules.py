@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cuda_agent.config import DatasetExecution, DatasetScience
+from cuda_agent.config import DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
 from cuda_agent.problems.similarity import Fingerprint, Twins, fingerprint, most_similar
 
-Stage = Literal["text", "run", "pace", "matter", "set", "time", "compile"]
-STAGES: tuple[Stage, ...] = ("text", "run", "pace", "matter", "set", "time", "compile")
+Stage = Literal["text", "size", "run", "pace", "matter", "set", "time", "compile", "time_compiled"]
+STAGES: tuple[Stage, ...] = ("text", "size", "run", "pace", "matter", "set", "time", "compile", "time_compiled")
 VARIES = 1e-2  # standard deviations of the output
 SATURATED = 0.9  # share of an output's elements that are equal
 FLOAT32_NOISE = 1e-3  # standard deviations of the output
@@ -30,7 +30,6 @@ class Evidence:
     evaluation: Sequence[Fingerprint] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     accepted: Twins | None = None
-    tensor_mb: int = DatasetExecution().tensor_mb
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,16 @@ def _comparable(evidence: Evidence) -> str | None:
     return evidence.facts.get("incomparable")
 
 
+def _fits_on_paper(evidence: Evidence) -> str | None:
+    return _too_large(sum(evidence.facts.get("meta_bytes", ())), evidence.science.tensor_mb)
+
+
 def _fits(evidence: Evidence) -> str | None:
-    size = evidence.facts["tensor_bytes"] / 2**20
-    limit = evidence.tensor_mb
+    return _too_large(evidence.facts["tensor_bytes"], evidence.science.tensor_mb)
+
+
+def _too_large(tensor_bytes: int, limit: int) -> str | None:
+    size = tensor_bytes / 2**20
     return None if size <= limit else f"inputs, outputs and weights take {size:.0f} MB, allowed are {limit} MB"
 
 
@@ -218,6 +224,7 @@ def _compiled_agrees(evidence: Evidence) -> str | None:
 RULES: tuple[Rule, ...] = (
     Rule("contract", "text", _contract),
     Rule("too_similar", "text", _too_similar),
+    Rule("memory", "size", _fits_on_paper),
     Rule("self_contained", "run", _self_contained),
     Rule("runs_eager", "run", _failed),
     Rule("comparable", "run", _comparable),
@@ -245,5 +252,6 @@ RULES: tuple[Rule, ...] = (
     Rule("eager_time", "time", _in_window),
     Rule("runs_compiled", "compile", _failed),
     Rule("compiled_agrees", "compile", _compiled_agrees),
+    Rule("runs_compiled", "time_compiled", _failed),
 )
 LATE_RULES = frozenset(rule.name for rule in RULES if STAGES.index(rule.stage) >= STAGES.index("set"))

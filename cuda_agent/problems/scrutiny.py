@@ -72,9 +72,14 @@ def scrutinise(subject: Subject) -> Facts:
 
 
 def _attempt(work: Callable[[], Any]) -> Any:
-    """What `work` returns, or None where the changed problem does not run: the boundary of one question."""
+    """What `work` returns, or None where the changed problem does not run: the boundary of one question.
+
+    Lack of a GPU's memory is no answer to it.
+    """
     try:
         return work()
+    except torch.OutOfMemoryError:
+        raise
     except Exception:
         return None
 

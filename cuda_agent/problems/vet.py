@@ -2,22 +2,25 @@
 
 Invariants: whatever a candidate does (crash, hang, out of memory, raise) rejects that candidate only, and its child is
 replaced; only a host that cannot run sandboxes raises. One `Vetter` belongs to one event loop and vets at most
-`execution.workers` candidates at once.
+`execution.workers` candidates at once. On a GPU they share its memory and its time (`company`): one that lacks memory is
+vetted again with all of it.
 """
 
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
 from cuda_agent.errors import SandboxError
-from cuda_agent.judge import inductor
+from cuda_agent.judge import inductor, machine, nvml
+from cuda_agent.problems.company import ALL, Company, needed
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse, undecided_by_one_thread
 from cuda_agent.problems.similarity import Twins, fingerprint
@@ -27,15 +30,27 @@ from cuda_agent.sandbox.lease import Lease
 from cuda_agent.sandbox.limits import Bind, Limits
 
 PROBE = "cuda_agent.problems.probe_child:open_probe"
-METHODS: tuple[tuple[Stage, str, str], ...] = (  # stage, method of the probe, rule that a failure breaks
+Methods = tuple[tuple[Stage, str, str], ...]  # stage, method of the probe, rule that a failure breaks
+ON_PAPER: Methods = (("size", "size", "runs_eager"),)
+METHODS: Methods = (
     ("run", "examine", "runs_eager"),
     ("pace", "pace", "runs_eager"),
     ("matter", "scrutinise", "runs_eager"),
     ("set", "", ""),
     ("time", "time_eager", "runs_eager"),
     ("compile", "compile", "runs_compiled"),
+    ("time_compiled", "time_compiled", "runs_compiled"),
 )
+TIMED = ("pace", "time_compiled")  # by the wall's clock, on a GPU
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|out of memory|ALLOC_FAILED")
 MOST_FACTS = 64_000  # characters as JSON
+
+
+class Found(NamedTuple):
+    """What an examination came to."""
+
+    refusal: Refusal | None
+    facts: dict[str, Any]
 
 
 class Vetter:
@@ -69,6 +84,7 @@ class Vetter:
         self._evaluation = tuple(fingerprint(code, name) for name, code in (evaluation or {}).items())
         self._server, self._own_server, self._fresh = server, server is None, fresh
         self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
+        self._company: Company | None = None
 
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
@@ -76,6 +92,8 @@ class Vetter:
             self._server = await inductor.warm_server(self._cache_dir, self._judge.threads, self._judge.backend)
         for _ in range(self._execution.workers):
             self._idle.put_nowait(None)
+        if self._judge.backend == "cuda":
+            self._company = Company(*nvml.free_and_total(machine.gpu().uuid), self._execution.workers)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -97,43 +115,68 @@ class Vetter:
             SandboxError: no child could be started.
         """
         started = time.monotonic()
-        evidence = Evidence(problem, self._science, self._evaluation, {}, accepted, self._execution.tensor_mb)
+        evidence = Evidence(problem, self._science, self._evaluation, {}, accepted)
         refusal = refuse("text", evidence)
         facts: dict[str, Any] = {}
         if refusal is None:
-            async with self._probe() as probe:
-                refusal, facts = await self._examine(probe, position, evidence)
-                facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
+            refusal, facts = await self._probed(position, evidence)
+            if self._company is not None and refusal is not None and _lacks_memory(refusal, facts):
+                refusal, facts = await self._probed(position, evidence, room=ALL)
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
-    async def _examine(self, probe: "_Probe", position: int, evidence: Evidence) -> tuple[Refusal | None, dict[str, Any]]:
+    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> Found:
+        """All stages in a probe; on a GPU within `room` bytes of its memory, or what the problem needs by its sizes."""
+        code = evidence.problem.code
         payloads: dict[str, dict[str, Any]] = {
-            "run": {"code": evidence.problem.code, "seed": self._science.seed * 1_000_003 + position},
+            "size": {"code": code},
+            "run": {"code": code, "seed": self._science.seed * 1_000_003 + position},
             "time": {"longest_ms": self._science.window[1]},
         }
+        async with self._probe() as probe:
+            if self._company is None:
+                found = await self._examine(probe, METHODS, payloads, evidence)
+            else:
+                found = await self._examine(probe, ON_PAPER, payloads, evidence)
+                if found.refusal is None:
+                    async with self._company.room(room or needed(found.facts)) as share:
+                        payloads["run"]["share"] = share
+                        found = await self._examine(probe, METHODS, payloads, evidence)
+                        await probe.rest()
+            found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
+        return found
+
+    async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> Found:
         facts: dict[str, Any] = {}
-        files: Mapping[str, bytes] = {}
-        for stage, method, rule in METHODS:
+        for stage, method, rule in methods:
+            files: Mapping[str, bytes] = {}
             if method:
                 try:
-                    async with self._turn(stage, evidence):
+                    async with self._turn(stage, evidence, probe):
                         answer = await probe.call(method, payloads.get(stage, {}))
                 except ChildFailed as failure:
-                    return Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind}
+                    return Found(Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind})
                 files = answer.pop("files", {})
                 facts |= answer
                 evidence = replace(evidence, facts=facts)
             refusal = refuse(stage, evidence)
             if refusal is not None:
-                return refusal, facts
-        inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
-        return None, facts
+                return Found(refusal, facts)
+            if stage == "compile":
+                inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
+        return Found(None, facts)
 
     @contextlib.asynccontextmanager
-    async def _turn(self, stage: Stage, evidence: Evidence) -> AsyncIterator[None]:
-        """Whoever measures alone waits for the others, and they for it: done only where the time window depends on it."""
-        if self._lease is None:
+    async def _turn(self, stage: Stage, evidence: Evidence, probe: "_Probe") -> AsyncIterator[None]:
+        """Whoever measures alone waits for the others, and they for it: done only where the time window depends on it.
+
+        On a GPU nobody waits for a whole stage of another one's, which is stopped instead.
+        """
+        if self._company is not None:
+            own = self._company.quiet() if stage in TIMED else self._company.running(probe.child)
+            async with self._lease.shared() if self._lease else contextlib.nullcontext(), own:
+                yield
+        elif self._lease is None:
             yield
         elif stage == "time" and undecided_by_one_thread(evidence):
             async with self._lease.exclusive():
@@ -170,15 +213,21 @@ class Vetter:
         try:
             return await self._server.open(PROBE, payload, limits, binds=binds)
         except ChildFailed as failure:
-            raise SandboxError(f"a process for vetting did not start: {failure}; free memory or lower workers") from failure
+            reason = str(failure).partition("\n")[0]
+            raise SandboxError(f"a process for vetting did not start: {reason}; free memory or lower workers") from failure
 
 
 class _Probe:
     """A child within one candidate's time: the limit counts over all its calls together, waiting for a turn left out."""
 
     def __init__(self, child: Child, seconds: float) -> None:
-        self._child, self._left = child, seconds
+        self.child, self._left = child, seconds
         self.seconds: dict[str, float] = {}
+
+    async def rest(self) -> None:
+        """Let it give back what the candidate took; one that cannot is replaced."""
+        with contextlib.suppress(ChildFailed):
+            await self.call("rest", {})
 
     async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An answer as the probe gives them.
@@ -188,16 +237,20 @@ class _Probe:
         """
         started = time.monotonic()
         try:
-            answer = await self._child.call(method, payload, max(0.1, self._left))
+            answer = await self.child.call(method, payload, max(0.1, self._left))
         finally:
             self.seconds[method] = time.monotonic() - started
             self._left -= self.seconds[method]
         if isinstance(answer, dict) and answer.pop("spent", False):
-            self._child.kill()  # the next candidate gets a new one
+            self.child.kill()  # the next candidate gets a new one
         if not _is_answer(answer):
-            self._child.kill()
+            self.child.kill()
             raise ChildFailed("crash", f"{method} answered with nonsense")
         return dict(answer)
+
+
+def _lacks_memory(refusal: Refusal, facts: Mapping[str, Any]) -> bool:
+    return "failure" in facts and bool(OUT_OF_MEMORY.search(refusal.reason))
 
 
 def _is_answer(answer: Any) -> bool:

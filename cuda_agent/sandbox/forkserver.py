@@ -59,7 +59,8 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
         "USER": "sandbox",
         "LANG": "C.UTF-8",
     }
-    base |= {"OPENBLAS_NUM_THREADS": "1"}  # a thread in the server would not survive its forks
+    # No library may start a thread in the server, where it would not survive the forks: pandas brings pyarrow along, for one.
+    base |= {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     base |= {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
     return base | dict(extra)
 

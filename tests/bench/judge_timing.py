@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -117,15 +117,21 @@ class Race:
             await child.close()
             ring.close()
 
-    async def run(self, candidate: Submission, baseline: Submission, seed: int, precision: float) -> Times:
-        """One evaluation's times, with the second submission in the baseline's place."""
+    async def run(self, candidate: Submission, baseline: Submission, seeds: Sequence[int], precision: float) -> list[Times]:
+        """The times of an evaluation for each seed, with the second submission in the baseline's place.
+
+        All of them are made ready at once, and then measured one after another.
+        """
         config = self.pool.config.model_copy(update={"precision": precision})
+        found = []
         async with contextlib.AsyncExitStack() as stack:
-            mine = await stack.enter_async_context(self._ready(candidate, seed))
-            other = await stack.enter_async_context(self._ready(baseline, seed))
+            opening = [stack.enter_async_context(self._ready(entry, seed)) for seed in seeds for entry in (candidate, baseline)]
+            ready = await asyncio.gather(*opening)
             await stack.enter_async_context(self.pool.lease.exclusive())
-            times = await asyncio.to_thread(measure, mine, other, compiles=False, config=config)
-            return replace(times, samples=())
+            for mine, other in zip(ready[::2], ready[1::2], strict=True):
+                times = await asyncio.to_thread(measure, mine, other, compiles=False, config=config)
+                found.append(replace(times, samples=()))
+        return found
 
 
 async def main() -> None:
@@ -135,12 +141,13 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="evaluations in the last two rows; the first two have a quarter")
     parser.add_argument("--rows", default=",".join(ROWS), help="which, by name: on a machine with little time one after another")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=1, help="evaluations that are made ready together; measured alone")
     arguments = parser.parse_args()
     config = JudgeConfig(backend=arguments.backend, threads=arguments.threads, timing_seconds=10.0)
     async with JudgePool(config, cache_dir=cache_folder()) as pool:
         race = Race(pool, pool._host("bench", PROBLEM.format(shape=SHAPES[config.backend])))
         for name in arguments.rows.split(","):
-            await show(race, ROWS[name], arguments.runs)
+            await show(race, ROWS[name], arguments.runs, arguments.at_once)
 
 
 class Row(NamedTuple):
@@ -163,12 +170,13 @@ ROWS = {
 }
 
 
-async def show(race: Race, row: Row, runs: int) -> None:
+async def show(race: Race, row: Row, runs: int, at_once: int) -> None:
     """Run and print a row."""
     backend, milestone = race.pool.config.backend, race.pool.config.milestone
     count, started = max(1, round(row.share * runs)), time.monotonic()
     pair = submission(backend, row.work, 1), submission(backend, row.base, 2)
-    found = [await race.run(*pair, seed, row.precision) for seed in range(count)]
+    groups = [range(first, min(count, first + at_once)) for first in range(0, count, at_once)]
+    found = [times for seeds in groups for times in await race.run(*pair, seeds, row.precision)]
     ratios = [times.eager_ms / times.candidate_ms for times in found]
     steps = sum(faster(interval, milestone) for times in found if (interval := times.interval("eager")))
     right = row.base / row.work

@@ -45,6 +45,7 @@ def test_good_facts_pass_every_stage() -> None:
 @pytest.mark.parametrize(
     ("stage", "rule", "facts"),
     [
+        ("size", "memory", {"meta_bytes": [2**30, 2**29, 0]}),
         ("run", "self_contained", {"reached": "opens a socket", "failure": "PermissionError"}),
         ("run", "runs_eager", {"failure": "eager: ValueError: no"}),
         ("run", "comparable", {"incomparable": "ModelOutput cannot be compared"}),
@@ -69,6 +70,7 @@ def test_good_facts_pass_every_stage() -> None:
         ("compile", "runs_compiled", {"failure": "compile: Unsupported"}),
         ("compile", "compiled_agrees", {"compile_error": None}),
         ("compile", "compiled_agrees", {"compile_error": 5e-4}),
+        ("time_compiled", "runs_compiled", {"failure": "compile: RuntimeError"}),
     ],
 )
 def test_one_bad_fact_is_refused_by_its_rule(stage: str, rule: str, facts: dict) -> None:

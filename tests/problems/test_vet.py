@@ -1,5 +1,6 @@
 """Candidates in real sandboxed children. One vetter serves all: its children must survive, or be replaced, each time."""
 
+import asyncio
 import json
 import zipfile
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest_asyncio
 
 from cuda_agent.config import DatasetExecution, DatasetScience
 from cuda_agent.judge import inductor
+from cuda_agent.problems.company import Company
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.vet import Vetter
@@ -38,6 +40,40 @@ async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vette
     json.dumps(dict(good.facts), allow_nan=False)
     with zipfile.ZipFile(inductor.bundle_path(cache_folder() / "inductor", good.code_sha256)) as bundle:
         assert any(name.endswith(".so") for name in bundle.namelist())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def neighbours(warm: ForkServer) -> AsyncIterator[Vetter]:
+    """A vetter that shares its device out, as on a GPU, but without one."""
+    science, execution = SCIENCE.model_copy(update={"tensor_mb": 64}), EXECUTION.model_copy(update={"workers": 2})
+    async with Vetter(science, execution, cache_dir=cache_folder(), server=warm) as started:
+        started._company = Company(4 * 2**30, 4 * 2**30, workers=2)
+        yield started
+
+
+async def test_neighbours_on_one_device_get_the_same_verdicts(neighbours: Vetter) -> None:
+    codes = (
+        "x = torch.relu(x)\nx = torch.softmax(x, dim=-1)",
+        "x = torch.tanh(x) * (3.0 + float(x.abs().max()))",
+        "x = x.clone()",
+    )
+    found = await asyncio.gather(*(verdict(neighbours, text(code), place) for place, code in enumerate(codes)))
+    assert [one.rule for one in found] == [None, None, "not_trivial"], [one.reason for one in found]
+    assert all(one.eager_ms and one.compile_ms for one in found[:2])
+    assert {"size", "pace", "time_compiled", "rest"} <= set(found[0].facts["stage_seconds"])
+
+
+async def test_what_is_too_large_for_a_device_is_not_even_drawn(neighbours: Vetter) -> None:
+    large = await verdict(neighbours, text("x = torch.tanh(x)", inputs="torch.randn(4096, 2049)"))
+    assert large.rule == "memory" and set(large.facts["stage_seconds"]) == {"size"}, large.reason
+
+
+async def test_lack_of_memory_counts_only_if_it_comes_with_all_of_it(neighbours: Vetter) -> None:
+    lacking = "raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 1 GiB')"
+    always = await verdict(neighbours, text(lacking))
+    assert always.rule == "runs_eager" and "out of memory" in str(always.reason)
+    once = f"if x.is_cpu and not hasattr(torch, 'lacked'):\n    torch.lacked = True\n    {lacking}\nx = torch.tanh(x)"
+    assert (found := await verdict(neighbours, text(once))).accepted, found.reason
 
 
 def two(second: str, body: str) -> str:
@@ -147,7 +183,7 @@ async def test_several_outputs_states_and_indices_are_judged_by_what_they_are(ve
 
 
 async def test_too_large_a_problem_is_refused(vetter: Vetter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vetter, "_execution", DatasetExecution(workers=1, tensor_mb=1))
+    monkeypatch.setattr(vetter, "_science", SCIENCE.model_copy(update={"tensor_mb": 1}))
     large = await verdict(vetter, text("x = torch.tanh(x)", inputs="torch.randn(512, 512)"))
     assert (large.rule, large.reason) == ("memory", "inputs, outputs and weights take 2 MB, allowed are 1 MB")
 

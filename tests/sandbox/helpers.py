@@ -311,3 +311,19 @@ def use_device(payload: dict[str, Any]) -> list[str]:
             file.write(b"x")
             found.append(file.read(4).hex())
     return found
+
+
+class Clock:
+    """Notices for how long its process did not run."""
+
+    def __init__(self, _payload: dict[str, Any]) -> None:
+        pass
+
+    def longest_pause(self, payload: dict[str, Any]) -> float:
+        """Seconds between two looks at the time, the most of all within `seconds`."""
+        longest, before = 0.0, time.monotonic()
+        end = before + payload["seconds"]
+        while before < end:
+            now = time.monotonic()
+            longest, before = max(longest, now - before), now
+        return longest

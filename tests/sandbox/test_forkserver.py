@@ -180,6 +180,11 @@ async def test_devices_work_at_any_place_and_stay_the_hosts(server: ForkServer) 
     assert (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)
 
 
+async def test_a_library_that_would_keep_a_thread_for_its_memory_is_kept_from_it() -> None:
+    async with ForkServer(("pyarrow",)) as server:
+        assert await server.run("operator:truth", {}, Limits(wall_seconds=20.0)) is False
+
+
 async def test_torch_with_threads_runs_in_a_child() -> None:
     async with ForkServer(("torch",)) as server:
         limits = Limits(wall_seconds=20)

@@ -1,0 +1,90 @@
+"""Candidates side by side on one GPU: each gets memory of its own, and while one is timed the others stand still.
+
+On a processor a child's limits see to that. A GPU divides its memory among whoever comes, and its time in slices: a
+candidate would be refused for what its neighbours took, or found five times as slow as it is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from cuda_agent.sandbox.forkserver import Child, ChildFailed
+
+CONTEXT = 2**30  # bytes that a process on a GPU takes for itself, generously
+ALL = 2**63  # bytes: more than there are
+# Of a problem's inputs, outputs and weights, as many as an examination holds at a time: draws, copies, answers, temporaries.
+INPUTS, OUTPUTS, WEIGHTS = 4, 6, 4
+
+
+def needed(facts: Mapping[str, Any]) -> int:
+    """Bytes that an examination takes, temporaries of the problem's own left out; 0 where the problem does not tell its sizes."""
+    match facts.get("meta_bytes"):
+        case [int(inputs), int(outputs), int(weights)]:
+            return INPUTS * inputs + OUTPUTS * outputs + WEIGHTS * weights
+    return 0
+
+
+class Company:
+    """Of at most `workers` children; belongs to one event loop."""
+
+    def __init__(self, free: int, total: int, workers: int) -> None:
+        """Share out `free` of the device's `total` bytes."""
+        self._total, self._room = total, max(1, free - workers * CONTEXT)
+        self._least = self._room // workers
+        self._taken = 0
+        self._turn, self._changed = asyncio.Lock(), asyncio.Condition()
+        self._running: set[Child] = set()
+        self._gate = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[float]:
+        """Hold memory for `size` bytes, an equal share at least and all there is at most; what part of the device that is.
+
+        First come, first served: whoever waits for much is not passed by those who want little.
+        """
+        wanted = min(self._room, max(self._least, size))
+        async with self._turn, self._changed:
+            await self._changed.wait_for(lambda: self._taken + wanted <= self._room)
+            self._taken += wanted
+        try:
+            yield wanted / self._total
+        finally:
+            self._taken -= wanted
+            async with self._changed:
+                self._changed.notify_all()
+
+    @contextlib.asynccontextmanager
+    async def running(self, child: Child) -> AsyncIterator[None]:
+        """The child is at work, and stands still when another one wants quiet."""
+        async with self._gate:
+            self._running.add(child)
+        try:
+            yield
+        finally:
+            self._running.discard(child)
+
+    @contextlib.asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """No child is running meanwhile, and none begins."""
+        async with self._gate:
+            frozen = await asyncio.to_thread(_freeze, list(self._running))
+            try:
+                yield
+            finally:
+                _thaw(frozen)
+
+
+def _freeze(children: Iterable[Child]) -> list[Child]:
+    frozen = []
+    for child in children:
+        with contextlib.suppress(ChildFailed):  # whoever waits for its answer is told
+            child.freeze()
+            frozen.append(child)
+    return frozen
+
+
+def _thaw(children: Iterable[Child]) -> None:
+    for child in children:
+        with contextlib.suppress(ChildFailed):
+            child.thaw()

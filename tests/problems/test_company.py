@@ -1,0 +1,95 @@
+"""Sharing a GPU: memory by size and in order, quiet by stopping real children. Neither needs a GPU to be seen."""
+
+import asyncio
+import time
+
+import pytest
+
+from cuda_agent.problems.company import ALL, CONTEXT, Company, needed
+from cuda_agent.sandbox.forkserver import Child, ForkServer
+from cuda_agent.sandbox.limits import Limits
+from tests.sandbox.helpers import BINDS, HELPERS
+
+GB = 2**30
+
+
+def company(workers: int = 4) -> Company:
+    """With 40 GB to share out, 10 for each of four workers."""
+    return Company(free=40 * GB + workers * CONTEXT, total=80 * GB, workers=workers)
+
+
+async def held(company: Company, size: int, entered: list[int], leave: asyncio.Event) -> None:
+    async with company.room(size):
+        entered.append(size)
+        await leave.wait()
+
+
+async def test_a_share_is_what_is_needed_but_no_less_than_an_equal_one_and_no_more_than_all() -> None:
+    shared = company()
+    for size, share in ((0, 1 / 8), (20 * GB, 1 / 4), (ALL, 1 / 2)):
+        async with shared.room(size) as part:
+            assert part == pytest.approx(share)
+
+
+async def test_who_wants_much_waits_for_room_and_is_not_passed() -> None:
+    shared, entered = company(), list[int]()
+    leaving = [asyncio.Event() for _ in range(4)]
+    sizes = (10 * GB, 25 * GB, 30 * GB, 1)
+    tasks = [asyncio.create_task(held(shared, size, entered, leave)) for size, leave in zip(sizes, leaving, strict=True)]
+    await asyncio.sleep(0.05)
+    assert entered == [10 * GB, 25 * GB]  # the last one would fit
+    leaving[1].set()
+    await asyncio.sleep(0.05)
+    assert entered == [10 * GB, 25 * GB, 30 * GB]
+    leaving[0].set()
+    await asyncio.sleep(0.05)
+    assert entered == list(sizes)
+    for leave in leaving:
+        leave.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_who_gives_up_waiting_keeps_no_room() -> None:
+    shared, entered, leave = company(), list[int](), asyncio.Event()
+    first = asyncio.create_task(held(shared, ALL, entered, leave))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(held(shared, ALL, entered, leave))
+    await asyncio.sleep(0.01)
+    second.cancel()
+    leave.set()
+    await first
+    async with asyncio.timeout(1), shared.room(ALL):
+        assert entered == [ALL]
+
+
+def test_a_problem_is_believed_only_the_form_of_its_sizes() -> None:
+    assert needed({"meta_bytes": [1, 10, 100]}) == 464
+    for told in ({}, {"meta_bytes": [1, 2]}, {"meta_bytes": "many"}, {"meta_bytes": [1, 2, 3.5]}):
+        assert needed(told) == 0
+
+
+async def test_while_it_is_quiet_running_children_stand_still_and_none_begins() -> None:
+    shared = company()
+    async with ForkServer() as server:
+        child = await server.open(f"{HELPERS}:Clock", {}, Limits(wall_seconds=30.0), BINDS)
+
+        async def run(seconds: float) -> float:
+            async with shared.running(child):
+                longest: float = await child.call("longest_pause", {"seconds": seconds}, 20.0)
+            return longest
+
+        undisturbed = await run(0.3)
+        running = asyncio.create_task(run(1.0))
+        await asyncio.sleep(0.3)
+        async with shared.quiet():
+            began = time.monotonic()
+            late = asyncio.create_task(held_off(shared, child, began))
+            await asyncio.sleep(0.5)
+        assert await running > 0.4 > undisturbed
+        assert await late >= 0.4
+        await child.close()
+
+
+async def held_off(shared: Company, child: Child, began: float) -> float:
+    async with shared.running(child):
+        return time.monotonic() - began
