@@ -338,7 +338,8 @@ Least = Annotated[float | None, typer.Option(help="Shortest eager time, ms (defa
 Most = Annotated[float | None, typer.Option(help="Longest eager time, ms (default: 5 on cpu, 100 on cuda).")]
 Workers = Annotated[int | None, typer.Option(help="Candidates vetted at once (default: the file's, else all cores).")]
 Tensors = Annotated[
-    int | None, typer.Option(min=1, help="Most MB of one problem's inputs, outputs and weights (default: the file's, else 1024).")
+    int | None,
+    typer.Option(min=1, help="Most MB of a problem's inputs, outputs and weights (default: 1024 on cpu, 4096 on cuda)."),
 ]
 Refresh = Annotated[bool, typer.Option(help="Do the work again even if its result is stored.")]
 

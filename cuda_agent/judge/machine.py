@@ -38,27 +38,38 @@ def device_model(backend: Backend) -> str:
     return gpu().name
 
 
-@cache
 def gpu() -> Gpu:
     """The GPU that backend cuda measures on.
 
     Raises:
         ConfigError: there is none, or it does not answer.
     """
+    return gpus()[0]
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """Every GPU that this process may use, in its order; one at least.
+
+    Raises:
+        ConfigError: there is none, or it does not answer.
+    """
     if shutil.which("nvidia-smi") is None:
         raise ConfigError(NO_GPU.format("nvidia-smi is not installed here"))
-    rows = query("name,compute_cap,driver_version,uuid")
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name] or [""]
+    rows = [row for name in visible for row in _query("name,compute_cap,driver_version,uuid", name)]
     if not rows:
         raise ConfigError(NO_GPU.format("nvidia-smi lists none"))
-    name, capability, driver, uuid = rows[0]
-    # From 9.0 on, the architecture's own instructions need the letter.
+    return tuple(Gpu(name, _arch(capability), driver, uuid) for name, capability, driver, uuid in rows)
+
+
+def _arch(capability: str) -> str:
     number = capability.replace(".", "")
-    return Gpu(name, f"sm_{number}a" if int(number) >= 90 else f"sm_{number}", driver, uuid)
+    return f"sm_{number}a" if int(number) >= 90 else f"sm_{number}"  # from 9.0 on, its own instructions need the letter
 
 
-def query(fields: str) -> list[list[str]]:
-    """nvidia-smi's answer, a row per visible GPU; empty if it fails."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+def _query(fields: str, chosen: str) -> list[list[str]]:
+    """nvidia-smi's answer, a row per GPU (all of them where none is chosen); empty if it fails."""
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", *(["-i", chosen] if chosen else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)

@@ -19,8 +19,9 @@ from cuda_agent.problems.compose import compose
 from cuda_agent.problems.llm import LlmComposer
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.seeds import CrawlReport
+from cuda_agent.problems.shapes import Scale
 
-LARGE_FROM_MS = 1.0  # shortest wanted eager time from which modules are made for a device of some size
+LARGE_FROM_MS = 1.0  # shortest wanted eager time from which problems are made for a device of some size
 SHOW_EVERY = 50
 
 
@@ -55,7 +56,7 @@ async def candidates(
     Args:
         science: names the composer, and all that the stream depends on.
         opened: keeps what the stream needs open while it is read.
-        backend: where problems are timed: sizes of transformers modules depend on it.
+        backend: where problems are timed: their sizes depend on it.
         cache_dir: where found seeds are kept.
         workers: children in which seeds are tried.
         done: what was vetted before, in order of position.
@@ -89,7 +90,9 @@ async def candidates(
     refused = {"torch": len(operators.refused), "transformers": len(modules.refused) if modules else 0}
     from cuda_agent.problems.sampler import sample
 
-    return Stream(sample(science, operators, modules), found, lambda: {"seeds_refused": refused})
+    large: Scale = "huge" if backend == "cuda" else "large"
+    scale = large if science.eager_ms_min >= LARGE_FROM_MS else "small"
+    return Stream(sample(science, operators, modules, scale=scale), found, lambda: {"seeds_refused": refused})
 
 
 async def _modules(

@@ -115,14 +115,14 @@ def size_in_bytes(value: Any) -> int:
 
 def redrawn(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     """Other values of the same kind: signs and ranges mostly kept, and valid indices stay valid."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(tensor.device).manual_seed(seed)
     rolled = tensor.reshape(-1).roll(tensor.numel() // 3 + 1).reshape(tensor.shape)
     if tensor.dtype == torch.bool:
         return ~tensor
     if not is_float(tensor):
         return rolled if not torch.equal(rolled, tensor) else tensor + 1
     kind = tensor.real.dtype if tensor.is_complex() else tensor.dtype
-    noise = torch.rand(tensor.shape, generator=generator).to(tensor.device, kind) + 0.5
+    noise = torch.rand(tensor.shape, generator=generator, device=tensor.device).to(kind) + 0.5
     return rolled * noise if spread(tensor) > 0 else tensor + noise
 
 

@@ -1,6 +1,6 @@
 """The default composer: endless candidates that stack crawled operators of torch; modules of transformers are passed on.
 
-Invariants: the stream depends on the science settings and the reports alone (never on what was accepted), so a resumed run
+Invariants: the stream depends on the settings, the scale and the reports alone (never on what was accepted), so a resumed run
 sees the same candidates at the same positions; no operator sequence repeats on the same shapes; numbers of operators follow
 `operator_mix`, and modules of transformers `transformers_share`, as closely as integers allow. An operator follows another
 only where one of its templates takes what is there by then (shape and type inferred on torch's meta device), and where by the
@@ -16,9 +16,8 @@ from cuda_agent.config import DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.problem import Problem, torch_source
 from cuda_agent.problems.seeds import Call, CrawlReport, ModuleSeed, TorchSeed, render, sizes
-from cuda_agent.problems.shapes import FLOAT32, Shape, grid, infer
+from cuda_agent.problems.shapes import FLOAT32, Scale, Shape, grid, infer
 
-LARGE_FROM_MS = 1.0  # windows of eager time that start here or later get large shapes
 FIRST_KIND = "normal"  # of values that torch.randn draws
 RANKS = {2: 0.45, 3: 0.25, 4: 0.25, 5: 0.05}
 SQUARE = 0.1  # of chains on matrices or stacks of them
@@ -30,8 +29,10 @@ GROWTH = 4  # how many times larger
 MODULES = 0  # stands for transformers among the numbers of operators
 
 
-def sample(science: DatasetScience, torch_seeds: CrawlReport, transformers_seeds: CrawlReport | None = None) -> Iterator[Problem]:
-    """Candidates in a fixed order; ends only when no new combination is found.
+def sample(
+    science: DatasetScience, torch_seeds: CrawlReport, transformers_seeds: CrawlReport | None = None, *, scale: Scale = "small"
+) -> Iterator[Problem]:
+    """Candidates in a fixed order on shapes of a scale; ends only when no new combination is found.
 
     Raises:
         ProblemError: there is no seed to draw from.
@@ -39,7 +40,7 @@ def sample(science: DatasetScience, torch_seeds: CrawlReport, transformers_seeds
     rng = random.Random(f"sampler:{science.seed}")
     shares = _shares(science, transformers_seeds)
     modules = _modules(rng, transformers_seeds)
-    drawer = _Drawer(rng, torch_seeds, large=science.eager_ms_min >= LARGE_FROM_MS)
+    drawer = _Drawer(rng, torch_seeds, scale)
     made = dict.fromkeys(shares, 0)
     while shares:
         size = _most_wanted(shares, made)
@@ -90,7 +91,7 @@ class _Drawer:
 
     rng: random.Random
     report: CrawlReport
-    large: bool
+    scale: Scale
     seeds: tuple[TorchSeed, ...] = ()
     seen: set[tuple[tuple[str, ...], Shape]] = field(default_factory=set)
     inferred: dict[Call, tuple[Shape, str] | None] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class _Drawer:
         return steps
 
     def _shape(self, heavy: bool) -> Shape:
-        shapes = grid(large=self.large, heavy=heavy)
+        shapes = grid(self.scale, heavy=heavy)
         rank = self.rng.choices(list(RANKS), list(RANKS.values()))[0]
         square = rank in shapes.square and self.rng.random() < SQUARE
         return self.rng.choice((shapes.square if square else shapes.any)[rank])

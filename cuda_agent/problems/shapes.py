@@ -1,18 +1,20 @@
 """Shapes that inputs have, by rank, and what a call makes of them on torch's meta device.
 
-Two classes: small ones for windows of eager time that start below 1 ms, large ones for the paper's 1 to 100 ms. Within each,
-heavy operators (products of matrices, convolutions, decompositions) get fewer elements than those that pass over them once.
+Three scales: small ones for windows of eager time that start below 1 ms; for the paper's 1 to 100 ms large ones on a processor,
+and huge ones on a GPU, which passes over a large one in 0.05 ms. Within each, heavy operators (products of matrices,
+convolutions, decompositions) get fewer elements than those that pass over them once.
 Nothing here computes a value: the meta device knows shapes and types only. Imports torch inside functions only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from cuda_agent.problems.seeds import Call
 
 Shape = tuple[int, ...]
+Scale = Literal["small", "large", "huge"]
 FLOAT32 = "float32"
 
 
@@ -74,11 +76,29 @@ LARGE_HEAVY = Shapes(
 )
 
 
-def grid(*, large: bool, heavy: bool) -> Shapes:
-    """The shapes for a class of settings."""
-    if large:
-        return LARGE_HEAVY if heavy else LARGE
-    return SMALL_HEAVY if heavy else SMALL
+def _longer(shapes: Mapping[int, tuple[Shape, ...]], times: int) -> dict[int, tuple[Shape, ...]]:
+    """With so many times as many rows, images or matrices in a batch: decompositions of larger ones would take minutes."""
+    return {rank: tuple((times * first, *rest) for first, *rest in found) for rank, found in shapes.items()}
+
+
+# With these two thirds of chains by the paper's mix take 1 to 100 ms on an H200, and at most 4 GB (docs/experiments.md).
+HUGE = Shapes(
+    any=_longer(LARGE.any, 8),
+    square={2: ((6144, 6144), (8192, 8192), (10240, 10240), (12288, 12288))} | _longer({3: LARGE.square[3]}, 8),
+)
+HUGE_HEAVY = Shapes(any=_longer(LARGE_HEAVY.any, 16), square=LARGE_HEAVY.square)
+
+
+def grid(scale: Scale, *, heavy: bool) -> Shapes:
+    """The shapes of a scale."""
+    return GRIDS[scale][heavy]
+
+
+GRIDS: dict[Scale, tuple[Shapes, Shapes]] = {
+    "small": (SMALL, SMALL_HEAVY),
+    "large": (LARGE, LARGE_HEAVY),
+    "huge": (HUGE, HUGE_HEAVY),
+}
 
 
 def infer(call: Call) -> tuple[Shape, str] | None:

@@ -339,7 +339,7 @@ def _merge(templates: Sequence[Template]) -> list[Template]:
 
 def _settings(templates: Sequence[Template], *, large: bool, heavy: bool) -> list[tuple[Call, tuple[Shape, str]]]:
     """Calls on real shapes that the meta device accepts, by turns from each template and rank."""
-    shapes = grid(large=large, heavy=heavy)
+    shapes = grid("large" if large else "small", heavy=heavy)
     rows = [
         [template.call(shape) for shape in (shapes.square if template.square else shapes.any).get(rank, ())]
         for template in templates

@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
 from cuda_agent.errors import SandboxError
 from cuda_agent.judge import inductor, machine, nvml
-from cuda_agent.problems.company import ALL, Company, needed
+from cuda_agent.problems.company import ALL, LEAST, Company, needed
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse, undecided_by_one_thread
 from cuda_agent.problems.similarity import Twins, fingerprint
@@ -44,6 +44,15 @@ METHODS: Methods = (
 TIMED = ("pace", "time_compiled")  # by the wall's clock, on a GPU
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|out of memory|ALLOC_FAILED")
 MOST_FACTS = 64_000  # characters as JSON
+
+
+@dataclass
+class _Place:
+    """Where one candidate at a time is vetted: the probe, once there is one, and on a GPU those who share it."""
+
+    company: Company | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    child: Child | None = None
 
 
 class Found(NamedTuple):
@@ -80,26 +89,24 @@ class Vetter:
             ProblemError: an evaluation text is no problem.
         """
         self._science, self._execution, self._lease, self._judge = science, execution, lease, judge or JudgeConfig()
+        self._shares_memory = self._judge.backend == "cuda"
         self._cache_dir, self._root = cache_dir, inductor.root_of(cache_dir)
         self._evaluation = tuple(fingerprint(code, name) for name, code in (evaluation or {}).items())
         self._server, self._own_server, self._fresh = server, server is None, fresh
-        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()
-        self._company: Company | None = None
+        self._idle: asyncio.LifoQueue[_Place] = asyncio.LifoQueue()
 
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
         if self._server is None:
             self._server = await inductor.warm_server(self._cache_dir, self._judge.threads, self._judge.backend)
-        for _ in range(self._execution.workers):
-            self._idle.put_nowait(None)
-        if self._judge.backend == "cuda":
-            self._company = Company(*nvml.free_and_total(machine.gpu().uuid), self._execution.workers)
+        for place in self._places():
+            self._idle.put_nowait(place)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """End every child."""
         while not self._idle.empty():
-            child = self._idle.get_nowait()
+            child = self._idle.get_nowait().child
             if child is not None:
                 await child.close()
         if self._own_server and self._server is not None:
@@ -120,7 +127,7 @@ class Vetter:
         facts: dict[str, Any] = {}
         if refusal is None:
             refusal, facts = await self._probed(position, evidence)
-            if self._company is not None and refusal is not None and _lacks_memory(refusal, facts):
+            if refusal is not None and self._shares_memory and _lacks_memory(refusal, facts):
                 refusal, facts = await self._probed(position, evidence, room=ALL)
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
@@ -134,12 +141,12 @@ class Vetter:
             "time": {"longest_ms": self._science.window[1]},
         }
         async with self._probe() as probe:
-            if self._company is None:
+            if probe.company is None:
                 found = await self._examine(probe, METHODS, payloads, evidence)
             else:
                 found = await self._examine(probe, ON_PAPER, payloads, evidence)
                 if found.refusal is None:
-                    async with self._company.room(room or needed(found.facts)) as share:
+                    async with probe.company.room(room or needed(found.facts)) as share:
                         payloads["run"]["share"] = share
                         found = await self._examine(probe, METHODS, payloads, evidence)
                         await probe.rest()
@@ -172,8 +179,8 @@ class Vetter:
 
         On a GPU nobody waits for a whole stage of another one's, which is stopped instead.
         """
-        if self._company is not None:
-            own = self._company.quiet() if stage in TIMED else self._company.running(probe.child)
+        if probe.company is not None:
+            own = probe.company.quiet() if stage in TIMED else probe.company.running(probe.child)
             async with self._lease.shared() if self._lease else contextlib.nullcontext(), own:
                 yield
         elif self._lease is None:
@@ -188,30 +195,42 @@ class Vetter:
     @contextlib.asynccontextmanager
     async def _probe(self) -> AsyncIterator["_Probe"]:
         """A free probe, opened if there is none yet; put back afterwards if it still lives."""
-        child = await self._idle.get()
+        place = await self._idle.get()
+        spent = True
         try:
-            if child is None:
-                child = await self._open()
-            yield _Probe(child, self._execution.candidate_seconds)
-        except BaseException:
-            if child is not None:
-                await child.close()
-            child = None
-            raise
+            if place.child is None:
+                place.child = await self._open(place.environment)
+            yield _Probe(place.child, self._execution.candidate_seconds, place.company)
+            spent = self._fresh or not place.child.alive
         finally:
-            if child is not None and (self._fresh or not child.alive):
+            if spent and place.child is not None:
+                child, place.child = place.child, None
                 await child.close()
-                child = None
-            self._idle.put_nowait(child)
+            self._idle.put_nowait(place)
 
-    async def _open(self) -> Child:
+    def _places(self) -> "list[_Place]":
+        """One for each worker; on GPUs no more than there is memory for, in turn."""
+        workers = self._execution.workers
+        if not self._shares_memory:
+            return [_Place() for _ in range(workers)]
+        found = machine.gpus()
+        places = []
+        for number, gpu in enumerate(found):
+            free, total = nvml.free_and_total(gpu.uuid)
+            here = min(workers // len(found) + (number < workers % len(found)), max(1, free // LEAST))
+            company = Company(free, total, here) if here else None
+            environment = {"CUDA_VISIBLE_DEVICES": gpu.uuid} if len(found) > 1 else {}
+            places += [_Place(company, environment) for _ in range(here)]
+        return places
+
+    async def _open(self, environment: Mapping[str, str]) -> Child:
         assert self._server is not None, "use `async with Vetter(...)`"
         is_gpu = self._judge.backend == "cuda"  # whose processes map far more than they use
         limits = Limits(wall_seconds=60.0, memory_mb=0 if is_gpu else self._execution.candidate_memory_mb, processes=64)
         binds = (Bind.of(self._root), *(view.gpu_binds() if is_gpu else ()))
         payload = self._judge.model_dump(include={"threads", "backend", "tf32"})
         try:
-            return await self._server.open(PROBE, payload, limits, binds=binds)
+            return await self._server.open(PROBE, payload, limits, binds=binds, env=environment)
         except ChildFailed as failure:
             reason = str(failure).partition("\n")[0]
             raise SandboxError(f"a process for vetting did not start: {reason}; free memory or lower workers") from failure
@@ -220,8 +239,8 @@ class Vetter:
 class _Probe:
     """A child within one candidate's time: the limit counts over all its calls together, waiting for a turn left out."""
 
-    def __init__(self, child: Child, seconds: float) -> None:
-        self.child, self._left = child, seconds
+    def __init__(self, child: Child, seconds: float, company: Company | None) -> None:
+        self.child, self._left, self.company = child, seconds, company
         self.seconds: dict[str, float] = {}
 
     async def rest(self) -> None:

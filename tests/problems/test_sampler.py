@@ -9,6 +9,7 @@ from cuda_agent.errors import ProblemError
 from cuda_agent.problems.problem import Problem, read_contract
 from cuda_agent.problems.sampler import sample
 from cuda_agent.problems.seeds import CrawlReport, ModuleSeed, Template, TorchSeed
+from cuda_agent.problems.shapes import Scale
 
 SCIENCE = DatasetScience(count=100, eager_ms_min=0.05, eager_ms_max=5.0, operator_mix="balanced", transformers_share=0.1)
 EVERY = ("normal", "positive", "sparse", "unit", "signed")
@@ -82,12 +83,12 @@ def test_operators_stand_only_where_values_shapes_and_types_allow(drawn: list[Pr
             assert sizes[-1] == sizes[-2]
 
 
-def test_a_window_of_milliseconds_gets_large_shapes() -> None:
-    large = SCIENCE.model_copy(update={"eager_ms_min": 1.0, "eager_ms_max": 100.0})
-    for settings, least in ((large, 2**20), (SCIENCE, 2**13)):
-        sizes = [next(sample(settings, TORCH)).code.split("get_inputs")[1].split("torch.randn(")[1].split(")")[0]]
-        assert least <= math.prod(map(int, sizes[0].split(", "))) < 2**25
-    assert next(sample(large, TORCH)).code != next(sample(SCIENCE, TORCH)).code
+def test_scales_get_shapes_of_their_own() -> None:
+    bounds: dict[Scale, tuple[int, int]] = {"small": (2**10, 2**19), "large": (2**17, 2**26), "huge": (2**20, 2**29)}
+    for scale, (least, most) in bounds.items():
+        for problem in islice(sample(SCIENCE, TORCH, scale=scale), 20):
+            sizes = problem.code.split("get_inputs")[1].split("torch.randn(")[1].split(")")[0]
+            assert least <= math.prod(map(int, sizes.split(", "))) < most
 
 
 def test_modules_of_transformers_come_by_their_share_and_alone() -> None:

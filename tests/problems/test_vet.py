@@ -13,7 +13,7 @@ from cuda_agent.judge import inductor
 from cuda_agent.problems.company import Company
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.similarity import Twins
-from cuda_agent.problems.vet import Vetter
+from cuda_agent.problems.vet import Vetter, _Place
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
 from tests.problems.texts import text
@@ -46,9 +46,13 @@ async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vette
 async def neighbours(warm: ForkServer) -> AsyncIterator[Vetter]:
     """A vetter that shares its device out, as on a GPU, but without one."""
     science, execution = SCIENCE.model_copy(update={"tensor_mb": 64}), EXECUTION.model_copy(update={"workers": 2})
-    async with Vetter(science, execution, cache_dir=cache_folder(), server=warm) as started:
-        started._company = Company(4 * 2**30, 4 * 2**30, workers=2)
-        yield started
+    company = Company(4 * 2**30, 4 * 2**30, workers=2)
+    vetter = Vetter(science, execution, cache_dir=cache_folder(), server=warm)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vetter, "_places", lambda: [_Place(company), _Place(company)])
+        patch.setattr(vetter, "_shares_memory", True)
+        async with vetter:
+            yield vetter
 
 
 async def test_neighbours_on_one_device_get_the_same_verdicts(neighbours: Vetter) -> None:
