@@ -60,8 +60,9 @@ class ChildDevice:
     def finish(self) -> None:
         """Return when everything asked of the device is done."""
 
-    def forget(self) -> None:
-        """Give back memory that torch keeps for later."""
+    def forget(self) -> int:
+        """Give back memory that torch keeps for later; the most bytes that it held since the last time, 0 where it keeps none."""
+        return 0
 
     def bound(self, share: float) -> None:
         """Let torch take no more than such a part of a GPU's memory."""
@@ -122,9 +123,12 @@ class CudaChildDevice(ChildDevice):
         """Wait for the device."""
         torch.cuda.synchronize()
 
-    def forget(self) -> None:
+    def forget(self) -> int:
         """Empty torch's cache."""
+        most = torch.cuda.max_memory_reserved()
         torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        return most
 
     def bound(self, share: float) -> None:
         """As for the processor; what does not fit raises OutOfMemoryError."""

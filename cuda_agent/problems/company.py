@@ -14,8 +14,9 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 CONTEXT = 2**30  # bytes that a process on a GPU takes for itself, generously
 LEAST = 6 * 2**30  # bytes for each candidate, context included
 ALL = 2**63  # bytes: more than there are
-# Of a problem's inputs, outputs and weights, as many as an examination holds at a time: draws, copies, answers, temporaries.
-INPUTS, OUTPUTS, WEIGHTS = 4, 6, 4
+# Of a problem's inputs, outputs and weights, as many as an examination holds at a time: of inputs two draws, the three that
+# tell their structure, and three copies; of outputs two answers, double precision and temporaries.
+INPUTS, OUTPUTS, WEIGHTS = 8, 8, 4
 
 
 def needed(facts: Mapping[str, Any]) -> int:
@@ -69,20 +70,18 @@ class Company:
     async def quiet(self) -> AsyncIterator[None]:
         """No child is running meanwhile, and none begins."""
         async with self._gate:
-            frozen = await asyncio.to_thread(_freeze, list(self._running))
+            others = list(self._running)
             try:
+                await asyncio.to_thread(_freeze, others)
                 yield
             finally:
-                _thaw(frozen)
+                _thaw(others)
 
 
-def _freeze(children: Iterable[Child]) -> list[Child]:
-    frozen = []
+def _freeze(children: Iterable[Child]) -> None:
     for child in children:
-        with contextlib.suppress(ChildFailed):  # whoever waits for its answer is told
+        with contextlib.suppress(ChildFailed):  # it has ended, or stops a little later: whoever waits for its answer is told
             child.freeze()
-            frozen.append(child)
-    return frozen
 
 
 def _thaw(children: Iterable[Child]) -> None:

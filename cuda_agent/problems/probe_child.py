@@ -62,10 +62,9 @@ class Probe:
     compiled: Callable[..., Any] | None = field(default=None, repr=False)
 
     def rest(self, _payload: Mapping[str, Any]) -> Facts:
-        """Give back what the last candidate took."""
+        """Give back what the last candidate took; of a GPU's memory, `peak_bytes` at a time."""
         self.subject = self.compiled = None
-        self.device.forget()
-        return {}
+        return {"peak_bytes": self.device.forget()}
 
     def size(self, payload: Mapping[str, Any]) -> Facts:
         """`meta_bytes` of the inputs, outputs and weights of `code`, found without computing; nothing where it takes values."""

@@ -149,7 +149,7 @@ class Vetter:
                     async with probe.company.room(room or needed(found.facts)) as share:
                         payloads["run"]["share"] = share
                         found = await self._examine(probe, METHODS, payloads, evidence)
-                        await probe.rest()
+                        found.facts.update(await probe.rest(), room_share=round(share, 4))
             found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         return found
 
@@ -243,10 +243,12 @@ class _Probe:
         self.child, self._left, self.company = child, seconds, company
         self.seconds: dict[str, float] = {}
 
-    async def rest(self) -> None:
-        """Let it give back what the candidate took; one that cannot is replaced."""
-        with contextlib.suppress(ChildFailed):
-            await self.call("rest", {})
+    async def rest(self) -> dict[str, Any]:
+        """Let it give back what the candidate took, and say how much that was; one that cannot is replaced."""
+        try:
+            return await self.call("rest", {})
+        except ChildFailed:
+            return {}
 
     async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An answer as the probe gives them.
