@@ -76,7 +76,7 @@ class Services:
     async def engine(self, science: RolloutScience, policy_id: UUID | None, vllm: VllmExecution) -> TokenEngine | TextEngine:
         """The engine that these settings name, with the policy loaded. Call it only while no episode is in flight.
 
-        An engine's first use settles how it serves: `vllm` says nothing to one that runs.
+        An engine's first use settles how it serves: `vllm` says nothing to one that runs. One that has ended is replaced.
 
         Raises:
             ConfigError: this process cannot provide that engine.
@@ -91,6 +91,9 @@ class Services:
             raise ConfigError(f"engine {science.engine!r} needs a policy version; give policy_version_id")
         async with self._lock:
             name = science.engine
+            if name in self._engines and not self._engines[name].is_alive:
+                await self._engines.pop(name).close()
+                self._loaded.pop(name, None)
             if name not in self._engines:
                 made = self._transformers() if name == "transformers" else self._vllm(vllm)
                 self._engines[name] = await self._exit.enter_async_context(made)

@@ -95,6 +95,11 @@ class TransformersEngine:
         reader, self._writer = await asyncio.open_unix_connection(str(socket), limit=_LINE_LIMIT)
         self._tasks.append(asyncio.create_task(self._read_answers(reader)))
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process was started and can still be asked."""
+        return self._writer is not None and not self._writer.is_closing()
+
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
         """Sample one answer; cancelling the awaiting task drops the sequence in the server. Raises EngineError."""
         answer = await self._ask({"op": "generate", "prompt": list(prompt_ids), "sampling": asdict(sampling)})
@@ -119,7 +124,7 @@ class TransformersEngine:
             self._folder.cleanup()
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._writer is None or self._writer.is_closing():
+        if not self.is_alive:
             raise EngineError(f"the model server is not running; start the engine first ({self._process.last_words()})")
         number = next(self._ids)
         future = self._pending[number] = asyncio.get_running_loop().create_future()

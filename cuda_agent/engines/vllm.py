@@ -122,6 +122,11 @@ class VllmEngine:
             "skip_special_tokens": False,
         }
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its server was started, by the first policy, and has not ended."""
+        return self._process is not None and self._process.is_alive
+
     async def load_policy(self, weights: Path) -> None:
         """Serve the weights in this folder; waits until no request is in flight. Raises EngineError."""
         async with self._changed:
@@ -131,7 +136,7 @@ class VllmEngine:
         try:
             async with self._lease.shared() if self._lease else contextlib.nullcontext():
                 shape = _read_config(weights)
-                if self._process is not None and self._process.is_alive and shape == self._shape:
+                if self.is_alive and shape == self._shape:
                     await self._reload(weights)
                 else:
                     await self._start(weights, shape)

@@ -1,5 +1,9 @@
-"""The few Linux system calls that Python lacks, through ctypes; each raises OSError with the kernel's reason."""
+"""The few Linux system calls that Python lacks, through ctypes; each raises OSError with the kernel's reason.
 
+And which processes descend from one, as /proc lists them.
+"""
+
+import contextlib
 import ctypes
 import errno
 import os
@@ -48,6 +52,26 @@ for _call in (_libc.process_vm_readv, _libc.process_vm_writev):
         ctypes.c_ulong,
         ctypes.c_ulong,
     )
+
+
+def threads_of(pid: int) -> list[int]:
+    """Numbers of a process's threads; none once it has ended."""
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+
+
+def children_of(pid: int) -> list[int]:
+    """Numbers of the processes that any thread of a process started and that live, as the kernel lists them.
+
+    A thread that ends meanwhile hands its own to another one, which may have been asked before: such a listing can miss some.
+    """
+    found: list[int] = []
+    for thread in threads_of(pid):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as listed:
+            found += map(int, listed.read().split())
+    return found
 
 
 def _check(result: int, what: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuda_agent.sandbox.kernel import children_of
 from cuda_agent.sandbox.process import lists_children
 
 _PASSES = 200
@@ -158,14 +159,7 @@ def _member(pid: int) -> Member | None:
 
 
 def _children() -> Callable[[int], list[int]]:
-    return _from_kernel if lists_children() else _from_table()
-
-
-def _from_kernel(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        listed = [_lines(f"/proc/{pid}/task/{thread}/children") for thread in os.listdir(f"/proc/{pid}/task")]
-        return [int(word) for lines in listed for line in lines for word in line.split()]
-    return []
+    return children_of if lists_children() else _from_table()
 
 
 def _from_table() -> Callable[[int], list[int]]:

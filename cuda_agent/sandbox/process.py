@@ -182,15 +182,8 @@ def lists_children() -> bool:
 def descend(pid: int, levels: int) -> int | None:
     """The process `levels` generations below `pid`, where each has one child; None while it is not there."""
     for _ in range(levels):
-        try:
-            children = [
-                child
-                for thread in os.listdir(f"/proc/{pid}/task")
-                for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
-            ]
-        except (FileNotFoundError, ProcessLookupError):
-            return None
+        children = kernel.children_of(pid)
         if len(children) != 1:
             return None
-        pid = int(children[0])
+        pid = children[0]
     return pid

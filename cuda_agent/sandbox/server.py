@@ -201,15 +201,12 @@ def _relax(first: int) -> None:
 
 
 def _processes(first: int) -> Iterator[tuple[int, list[int]]]:
-    """A process and all below it, each with its threads; one that ends meanwhile is left out."""
+    """A process and all below it, each with its threads."""
     pids = [first]
     while pids:
         pid = pids.pop()
-        with contextlib.suppress(OSError):
-            threads = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-            for thread in threads:
-                pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-            yield pid, threads
+        pids += kernel.children_of(pid)
+        yield pid, kernel.threads_of(pid)
 
 
 def _schedule(pid: int, thread: int, nice: int, cores: set[int]) -> None:
