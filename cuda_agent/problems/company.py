@@ -14,16 +14,16 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 CONTEXT = 2**30  # bytes that a process on a GPU takes for itself, generously
 LEAST = 6 * 2**30  # bytes for each candidate, context included
 ALL = 2**63  # bytes: more than there are
-# Of a problem's inputs, outputs and weights, as many as an examination holds at a time: of inputs two draws, the three that
-# tell their structure, and three copies; of outputs two answers, double precision and temporaries.
-INPUTS, OUTPUTS, WEIGHTS = 8, 8, 4
+# Of a problem's inputs, outputs and weights, as many as an examination holds at a time, temporaries of its own included, and
+# bytes to tell the structure of inputs (docs/experiments.md).
+INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 8, 6, 4, 5 * 2**28
 
 
 def needed(facts: Mapping[str, Any]) -> int:
-    """Bytes that an examination takes, temporaries of the problem's own left out; 0 where the problem does not tell its sizes."""
+    """Bytes that an examination takes, the problem's own temporaries left out; 0 where it does not tell its sizes."""
     match facts.get("meta_bytes"):
         case [int(inputs), int(outputs), int(weights)]:
-            return INPUTS * inputs + OUTPUTS * outputs + WEIGHTS * weights
+            return INPUTS * inputs + OUTPUTS * outputs + WEIGHTS * weights + STRUCTURE
     return 0
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cuda_agent.problems.company import ALL, CONTEXT, Company, needed
+from cuda_agent.problems.company import ALL, CONTEXT, STRUCTURE, Company, needed
 from cuda_agent.sandbox.forkserver import Child, ForkServer
 from cuda_agent.sandbox.limits import Limits
 from tests.sandbox.helpers import BINDS, HELPERS
@@ -63,7 +63,7 @@ async def test_who_gives_up_waiting_keeps_no_room() -> None:
 
 
 def test_a_problem_is_believed_only_the_form_of_its_sizes() -> None:
-    assert needed({"meta_bytes": [1, 10, 100]}) == 8 + 80 + 400
+    assert needed({"meta_bytes": [1, 10, 100]}) == 8 + 60 + 400 + STRUCTURE
     for told in ({}, {"meta_bytes": [1, 2]}, {"meta_bytes": "many"}, {"meta_bytes": [1, 2, 3.5]}):
         assert needed(told) == 0
 
