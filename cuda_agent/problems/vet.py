@@ -55,7 +55,7 @@ class _Place:
     child: Child | None = None
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """What an examination came to."""
 
     refusal: Refusal | None
@@ -97,10 +97,10 @@ class Vetter:
 
     async def __aenter__(self) -> Self:
         """Start the fork server; the first start on a machine builds inductor's precompiled header."""
-        if self._server is None:
-            self._server = await inductor.warm_server(self._cache_dir, self._judge.threads, self._judge.backend)
         for place in self._places():
             self._idle.put_nowait(place)
+        if self._server is None:
+            self._server = await inductor.warm_server(self._cache_dir, self._judge.threads, self._judge.backend)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -132,7 +132,7 @@ class Vetter:
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
-    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> Found:
+    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> "_Found":
         """All stages in a probe; on a GPU within `room` bytes of its memory, or what the problem needs by its sizes."""
         code = evidence.problem.code
         payloads: dict[str, dict[str, Any]] = {
@@ -153,7 +153,7 @@ class Vetter:
             found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         return found
 
-    async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> Found:
+    async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> "_Found":
         facts: dict[str, Any] = {}
         for stage, method, rule in methods:
             files: Mapping[str, bytes] = {}
@@ -162,16 +162,16 @@ class Vetter:
                     async with self._turn(stage, evidence, probe):
                         answer = await probe.call(method, payloads.get(stage, {}))
                 except ChildFailed as failure:
-                    return Found(Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind})
+                    return _Found(Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind})
                 files = answer.pop("files", {})
                 facts |= answer
                 evidence = replace(evidence, facts=facts)
             refusal = refuse(stage, evidence)
             if refusal is not None:
-                return Found(refusal, facts)
+                return _Found(refusal, facts)
             if stage == "compile":
                 inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
-        return Found(None, facts)
+        return _Found(None, facts)
 
     @contextlib.asynccontextmanager
     async def _turn(self, stage: Stage, evidence: Evidence, probe: "_Probe") -> AsyncIterator[None]:

@@ -18,7 +18,7 @@ def every(kind: str) -> pytest.MarkDecorator:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def verdicts() -> dict[str, Verdict]:
-    return await judged(CORPUS, CONFIG, at_once=4)
+    return await judged(CORPUS, CONFIG, at_once=8)
 
 
 @every("exploits")
