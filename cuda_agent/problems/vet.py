@@ -132,7 +132,7 @@ class Vetter:
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
-    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> "_Found":
+    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> _Found:
         """All stages in a probe; on a GPU within `room` bytes of its memory, or what the problem needs by its sizes."""
         code = evidence.problem.code
         payloads: dict[str, dict[str, Any]] = {
@@ -153,7 +153,7 @@ class Vetter:
             found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         return found
 
-    async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> "_Found":
+    async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> _Found:
         facts: dict[str, Any] = {}
         for stage, method, rule in methods:
             files: Mapping[str, bytes] = {}
