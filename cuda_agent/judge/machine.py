@@ -56,8 +56,11 @@ def gpus() -> tuple[Gpu, ...]:
     """
     if shutil.which("nvidia-smi") is None:
         raise ConfigError(NO_GPU.format("nvidia-smi is not installed here"))
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name] or [""]
-    rows = [row for name in visible for row in _query("name,compute_cap,driver_version,uuid", name)]
+    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [""] if told is None else [name for name in map(str.strip, told.split(",")) if name not in ("", "-1")]
+    if not names:
+        raise ConfigError(NO_GPU.format("CUDA_VISIBLE_DEVICES hides every one"))
+    rows = [row for name in names for row in _query("name,compute_cap,driver_version,uuid", name)]
     if not rows:
         raise ConfigError(NO_GPU.format("nvidia-smi lists none"))
     return tuple(Gpu(name, _arch(capability), driver, uuid) for name, capability, driver, uuid in rows)

@@ -41,11 +41,16 @@ def test_all_gpus_are_found_and_the_first_one_measures(tmp_path: Path, monkeypat
 
 def test_only_visible_gpus_are_found_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, ROWS, monkeypatch)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 0")
     assert [gpu.uuid for gpu in machine.gpus()] == ["GPU-b", "GPU-a"]
+    machine.gpus.cache_clear()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES hides every one"):
+        machine.gpu()
 
 
 def test_no_gpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     install(tmp_path, "", monkeypatch)
     with pytest.raises(ConfigError, match="lists none; use --backend cpu"):
         machine.gpu()
