@@ -105,7 +105,12 @@ class DatasetScience(Frozen):
         0.98,
         description="AST similarity to an accepted problem of the set, on inputs of the same shape, above which one is refused",
     )
-    tensor_mb: int = Field(1_024, ge=1, le=1_048_576, description="inputs, outputs and weights of one problem together, at most")
+    tensor_mb: int | None = Field(
+        None,
+        ge=1,
+        le=1_048_576,
+        description="inputs, outputs and weights of one problem together, at most; empty: 1,024 on cpu, 4,096 on cuda",
+    )
     seed: int = Field(0, ge=0, description="seed of the sampler")
 
     @field_validator("operator_mix", mode="before")

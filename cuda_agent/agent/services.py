@@ -92,8 +92,8 @@ class Services:
         async with self._lock:
             name = science.engine
             if name in self._engines and not self._engines[name].is_alive:
-                await self._engines.pop(name).close()
                 self._loaded.pop(name, None)
+                await self._engines.pop(name).close()
             if name not in self._engines:
                 made = self._transformers() if name == "transformers" else self._vllm(vllm)
                 self._engines[name] = await self._exit.enter_async_context(made)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cuda_agent.config import Backend
 from cuda_agent.errors import SandboxError
+from cuda_agent.judge import machine
 from cuda_agent.sandbox.forkserver import ForkServer
 
 ROOT_VARIABLE = "CUDA_AGENT_INDUCTOR"
@@ -38,10 +39,13 @@ async def warm_server(cache_dir: Path, threads: int = 0, backend: Backend = "cpu
     """Start a fork server for the judge's roles and for vetting (0 threads: all cores); close it after use.
 
     Raises:
+        ConfigError: backend cuda without a GPU.
         SandboxError: it did not start.
     """
     threads = threads or len(os.sched_getaffinity(0))
     settings = environment(root_of(cache_dir)) | {"OMP_NUM_THREADS": str(threads)}
+    if backend == "cuda":
+        settings |= machine.visible(machine.gpu())
     server = ForkServer(PRELOAD[backend], settings)
     try:
         await server.start(START_SECONDS)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from functools import cache
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ NO_GPU = "backend cuda needs an NVIDIA GPU, and {}; use --backend cpu"
 
 
 class Gpu(NamedTuple):
-    """The first GPU that this process may use, as nvidia-smi names it; `arch` as nvcc does."""
+    """A GPU as nvidia-smi names it; `arch` as nvcc does."""
 
     name: str
     arch: str
@@ -57,13 +58,19 @@ def gpus() -> tuple[Gpu, ...]:
     if shutil.which("nvidia-smi") is None:
         raise ConfigError(NO_GPU.format("nvidia-smi is not installed here"))
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [""] if told is None else [name for name in map(str.strip, told.split(",")) if name not in ("", "-1")]
+    names = [""] if told is None else list(takewhile(lambda name: name not in ("", "-1"), map(str.strip, told.split(","))))
     if not names:
         raise ConfigError(NO_GPU.format("CUDA_VISIBLE_DEVICES hides every one"))
     rows = [row for name in names for row in _query("name,compute_cap,driver_version,uuid", name)]
     if not rows:
         raise ConfigError(NO_GPU.format("nvidia-smi lists none"))
     return tuple(Gpu(name, _arch(capability), driver, uuid) for name, capability, driver, uuid in rows)
+
+
+def visible(found: Gpu) -> dict[str, str]:
+    """The environment in which a process that inherits none uses this GPU."""
+    alone = "CUDA_VISIBLE_DEVICES" not in os.environ and len(gpus()) == 1
+    return {} if alone else {"CUDA_VISIBLE_DEVICES": found.uuid}
 
 
 def _arch(capability: str) -> str:

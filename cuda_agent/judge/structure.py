@@ -96,6 +96,8 @@ def _stands(model: torch.nn.Module, inputs: list[Any], ways: Sequence[Way]) -> b
             return True  # nor does it give finite answers as drawn
         try:
             return _is_finite(model(*changed))
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # the boundary: whatever a problem raises, it does not take them
             return False
 

@@ -44,11 +44,7 @@ from cuda_agent.store.canonical import jsonable
 from cuda_agent.store.session import Store
 from cuda_agent.store.stages import StageRequest, claim_stage
 
-# Milliseconds of eager time, and MB of tensors, unless set: what a GPU takes a millisecond for is large.
-BOUNDS: dict[Backend, dict[str, float]] = {
-    "cpu": {"eager_ms_min": 0.05, "eager_ms_max": 5.0, "tensor_mb": 1_024},
-    "cuda": {"eager_ms_min": 1.0, "eager_ms_max": 100.0, "tensor_mb": 4_096},
-}
+WINDOWS: dict[Backend, tuple[float, float]] = {"cpu": (0.05, 5.0), "cuda": (1.0, 100.0)}  # milliseconds, unless set
 AT_THE_LIMITS = {"time_margin": 1.0, "effect_margin": 1.0, "one_sign": True}  # settings for vetting a set that is given
 RULES_OF_A_GIVEN_SET = ("eager_ms_min", "eager_ms_max", "max_similarity", "tensor_mb", "seed")
 ROWS_SHOWN = 40
@@ -67,8 +63,8 @@ def plan(
 ) -> Order:
     """The order that a campaign file and changes to its `dataset.science` make; None in `changes` changes nothing.
 
-    Without a file the settings are the defaults, on all cores. A window of eager times and a bound on sizes that are set
-    nowhere are those of the backend.
+    Without a file the settings are the defaults, on all cores. A window of eager times that is set nowhere is that of the
+    backend.
 
     Raises:
         ConfigError: the file or a setting is not usable.
@@ -77,7 +73,8 @@ def plan(
     judge = campaign.judge if backend is None else campaign.judge.model_copy(update={"backend": backend})
     given = campaign.dataset.science
     stated = given.model_dump(include=given.model_fields_set)
-    science = BOUNDS[judge.backend] | stated | _set(changes)
+    least, most = WINDOWS[judge.backend]
+    science = {"eager_ms_min": least, "eager_ms_max": most} | stated | _set(changes)
     execution = campaign.dataset.execution.model_dump() | _set({"workers": workers})
     try:
         return Order(
@@ -128,7 +125,7 @@ def vet(store: Store, source: Source, order: Order, tell: Tell, *, as_json: bool
     """Put each problem of a source through every rule and print what came of it; returns the id of the stored results.
 
     Raises:
-        SandboxError: this host cannot run problems.
+        ConfigError, DeviceError, SandboxError: this host cannot run problems.
     """
     inputs = order.inputs() | {"problems": source.digest}
     rules = order.science.model_dump(include={*RULES_OF_A_GIVEN_SET, *AT_THE_LIMITS})

@@ -40,17 +40,18 @@ class Company:
         self._gate = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def room(self, size: int) -> AsyncIterator[float]:
-        """Hold memory for `size` bytes, an equal share at least and all there is at most; what part of the device that is.
+    async def room(self, size: int) -> AsyncIterator[tuple[float, bool]]:
+        """Hold memory for `size` bytes, an equal share at least and all there is at most.
 
-        First come, first served: whoever waits for much is not passed by those who want little.
+        Yields what part of the device that is, and whether it is all there is. First come, first served: whoever waits for much
+        is not passed by those who want little.
         """
         wanted = min(self._room, max(self._least, size))
         async with self._turn, self._changed:
             await self._changed.wait_for(lambda: self._taken + wanted <= self._room)
             self._taken += wanted
         try:
-            yield wanted / self._total
+            yield wanted / self._total, wanted == self._room
         finally:
             self._taken -= wanted
             async with self._changed:
@@ -68,13 +69,15 @@ class Company:
 
     @contextlib.asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:
-        """No child is running meanwhile, and none begins."""
+        """No child is running meanwhile, and none begins; one that is being opened goes on."""
         async with self._gate:
             others = list(self._running)
+            freezing = asyncio.ensure_future(asyncio.to_thread(_freeze, others))
             try:
-                await asyncio.to_thread(_freeze, others)
+                await asyncio.shield(freezing)
                 yield
             finally:
+                await asyncio.wait([freezing])  # its thread cannot be cancelled, and would stop children after they were let go
                 _thaw(others)
 
 

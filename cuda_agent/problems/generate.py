@@ -51,7 +51,7 @@ async def generate(
     Raises:
         ProblemError: the settings yield too few problems (the message counts the rules that refused), or name a composer
             whose candidates are not given.
-        SandboxError: the host cannot run candidates.
+        SandboxError, DeviceError: the host cannot run candidates.
     """
     by_position = {problem.position: problem for problem in done}
     run = _Run(science, by_position, on_result)

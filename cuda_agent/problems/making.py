@@ -95,7 +95,7 @@ async def make_set(
         ConfigError: composer llm has no endpoint, or a family is unknown.
         EngineError: the endpoint does not answer.
         ProblemError: operators and window do not give enough problems.
-        SandboxError: candidates cannot be executed on this host.
+        SandboxError, DeviceError: candidates cannot be executed on this host.
     """
     science = order.science
     made_by = {"composer": science.composer, "license": LICENSE} | (order.endpoint.provenance() if order.endpoint else {})
@@ -150,7 +150,7 @@ async def vet_set(
     nothing can be trained on it.
 
     Raises:
-        SandboxError: candidates cannot be executed on this host.
+        SandboxError, DeviceError: candidates cannot be executed on this host.
     """
     parent = {"name": source.name, "kind": source.kind, "sha256": source.digest}
     provenance = order.provenance() | {"composer": "vetting", "parent": parent, "license": source.license}

@@ -8,8 +8,11 @@ run as the judge's reference is: in eval mode without gradients.
 
 import contextlib
 import io
+import json
 import math
 import os
+import select
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +38,7 @@ LONG_SECONDS = 1.0  # after which two passes must do
 FEWEST, MOST = 10, 200
 SETTLED = 3  # passes within 10 % of the quickest
 FEW = 10  # elements of an output too small to be called saturated
+APART_SECONDS = 20.0
 DRAWS = 2  # of inputs besides the two that everything is asked of, for what depends on the draw
 
 
@@ -63,14 +67,18 @@ class Probe:
 
     def rest(self, _payload: Mapping[str, Any]) -> Facts:
         """Give back what the last candidate took; of a GPU's memory, `peak_bytes` at a time."""
+        if self.compiled is not None:
+            torch._dynamo.reset()
         self.subject = self.compiled = None
         return {"peak_bytes": self.device.forget()}
 
     def size(self, payload: Mapping[str, Any]) -> Facts:
-        """`meta_bytes` of the inputs, outputs and weights of `code`, found without computing; nothing where it takes values."""
-        facts = self._watched("size", lambda: _on_paper(str(payload["code"])))
-        facts.pop("failure", None)
-        return facts
+        """`meta_bytes` of the inputs, outputs and weights of `code`, found without computing; nothing where it takes values.
+
+        Found in a process of its own: what the text leaves behind, and what it asks of the GPU all the same, ends with that.
+        """
+        found = _apart(lambda: self._watched("size", lambda: _on_paper(str(payload["code"]))))
+        return {"meta_bytes": found["meta_bytes"]} if "meta_bytes" in found else {}
 
     def examine(self, payload: Mapping[str, Any]) -> Facts:
         """Run `code` in eager mode with seeds from `seed`: the facts that the rules of stage `run` read.
@@ -227,6 +235,29 @@ def _boundary(step: str, work: Callable[[], Facts]) -> Facts:
             return work()
     except (Exception, SystemExit) as error:  # boundary: untrusted code
         return {"failure": f"{step}: {type(error).__name__}: {error}"[:2_000]}
+
+
+def _apart(work: Callable[[], Facts]) -> Facts:
+    """What `work` returns in a copy of this process; nothing if that ends without or takes too long."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(readable)
+            with open(writable, "w") as answer:
+                json.dump(work(), answer)
+        finally:
+            os._exit(0)
+    os.close(writable)
+    try:
+        with open(readable, "rb") as answer:
+            is_told = select.select([answer], [], [], APART_SECONDS)[0]
+            return dict(json.load(answer)) if is_told else {}
+    except (ValueError, TypeError):
+        return {}
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def _on_paper(code: str) -> Facts:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cuda_agent.config import DatasetScience
+from cuda_agent.config import Backend, DatasetScience
 from cuda_agent.errors import ProblemError
 from cuda_agent.problems.problem import Problem, VettedProblem, read_contract
 from cuda_agent.problems.similarity import Fingerprint, Twins, fingerprint, most_similar
 
 Stage = Literal["text", "size", "run", "pace", "matter", "set", "time", "compile", "time_compiled"]
 STAGES: tuple[Stage, ...] = ("text", "size", "run", "pace", "matter", "set", "time", "compile", "time_compiled")
+TENSOR_MB: dict[Backend, int] = {"cpu": 1_024, "cuda": 4_096}  # unless set: what a GPU takes a millisecond for is large
 VARIES = 1e-2  # standard deviations of the output
 SATURATED = 0.9  # share of an output's elements that are equal
 FLOAT32_NOISE = 1e-3  # standard deviations of the output
@@ -30,6 +31,7 @@ class Evidence:
     evaluation: Sequence[Fingerprint] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     accepted: Twins | None = None
+    backend: Backend = "cpu"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def refuse(stage: Stage, evidence: Evidence) -> Refusal | None:
             TypeError,
             ValueError,
             AttributeError,
+            ArithmeticError,
             RecursionError,
         ) as error:  # boundary: facts come from untrusted processes
             reason = f"its process answered with nonsense ({type(error).__name__}: {error})"[:200]
@@ -119,15 +122,15 @@ def _comparable(evidence: Evidence) -> str | None:
 
 
 def _fits_on_paper(evidence: Evidence) -> str | None:
-    return _too_large(sum(evidence.facts.get("meta_bytes", ())), evidence.science.tensor_mb)
+    return _too_large(evidence, sum(evidence.facts.get("meta_bytes", ())))
 
 
 def _fits(evidence: Evidence) -> str | None:
-    return _too_large(evidence.facts["tensor_bytes"], evidence.science.tensor_mb)
+    return _too_large(evidence, evidence.facts["tensor_bytes"])
 
 
-def _too_large(tensor_bytes: int, limit: int) -> str | None:
-    size = tensor_bytes / 2**20
+def _too_large(evidence: Evidence, tensor_bytes: int) -> str | None:
+    size, limit = tensor_bytes / 2**20, evidence.science.tensor_mb or TENSOR_MB[evidence.backend]
     return None if size <= limit else f"inputs, outputs and weights take {size:.0f} MB, allowed are {limit} MB"
 
 

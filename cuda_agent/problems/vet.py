@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
-from cuda_agent.errors import SandboxError
+from cuda_agent.errors import DeviceError, SandboxError
 from cuda_agent.judge import inductor, machine, nvml
 from cuda_agent.problems.company import ALL, LEAST, Company, needed
 from cuda_agent.problems.problem import Problem, VettedProblem
@@ -44,6 +44,7 @@ METHODS: Methods = (
 TIMED = ("pace", "time_compiled")  # by the wall's clock, on a GPU
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|out of memory|ALLOC_FAILED")
 MOST_FACTS = 64_000  # characters as JSON
+GONE_SECONDS = 10.0  # for a killed process to give its memory back
 
 
 @dataclass
@@ -79,9 +80,9 @@ class Vetter:
     ) -> None:
         """Prepare; nothing starts before `async with`.
 
-        `evaluation` are texts that no accepted problem may resemble, by name. With a `lease`, eager time is taken under it alone
-        where the time window depends on that, and the rest shared. `judge` says on which device and with how many threads
-        (default: all cores of the processor). `server` is a running fork server to use instead of an own one, made by
+        `evaluation` are texts that no accepted problem may resemble, by name. With a `lease`, all is done under its shared side,
+        but a processor's eager time alone where the window depends on that. `judge` says on which device and with how many
+        threads (default: all cores of the processor). `server` is a running fork server to use instead of an own one, made by
         `inductor.warm_server`. `fresh` gives each candidate a child of its own: slower by some 40 %, for texts of others,
         which could tamper with the next one's process.
 
@@ -89,14 +90,19 @@ class Vetter:
             ProblemError: an evaluation text is no problem.
         """
         self._science, self._execution, self._lease, self._judge = science, execution, lease, judge or JudgeConfig()
-        self._shares_memory = self._judge.backend == "cuda"
         self._cache_dir, self._root = cache_dir, inductor.root_of(cache_dir)
         self._evaluation = tuple(fingerprint(code, name) for name, code in (evaluation or {}).items())
         self._server, self._own_server, self._fresh = server, server is None, fresh
         self._idle: asyncio.LifoQueue[_Place] = asyncio.LifoQueue()
 
     async def __aenter__(self) -> Self:
-        """Start the fork server; the first start on a machine builds inductor's precompiled header."""
+        """Start the fork server; the first start on a machine builds inductor's precompiled header.
+
+        Raises:
+            ConfigError: backend cuda without a GPU.
+            DeviceError: no GPU has memory left for a candidate.
+            SandboxError: the server does not start.
+        """
         for place in self._places():
             self._idle.put_nowait(place)
         if self._server is None:
@@ -122,12 +128,12 @@ class Vetter:
             SandboxError: no child could be started.
         """
         started = time.monotonic()
-        evidence = Evidence(problem, self._science, self._evaluation, {}, accepted)
+        evidence = Evidence(problem, self._science, self._evaluation, {}, accepted, self._judge.backend)
         refusal = refuse("text", evidence)
         facts: dict[str, Any] = {}
         if refusal is None:
             refusal, facts = await self._probed(position, evidence)
-            if refusal is not None and self._shares_memory and _lacks_memory(refusal, facts):
+            if refusal is not None and facts.get("had_all") is False and _lacks_memory(refusal, facts):
                 refusal, facts = await self._probed(position, evidence, room=ALL)
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
@@ -146,31 +152,33 @@ class Vetter:
             else:
                 found = await self._examine(probe, ON_PAPER, payloads, evidence)
                 if found.refusal is None:
-                    async with probe.company.room(room or needed(found.facts)) as share:
+                    async with probe.company.room(room or needed(found.facts)) as (share, had_all):
                         payloads["run"]["share"] = share
                         found = await self._examine(probe, METHODS, payloads, evidence)
-                        found.facts.update(await probe.rest(), room_share=round(share, 4))
+                        async with probe.company.running(probe.child):
+                            peak = await probe.rest()
+                    found.facts.update(had_all=had_all, peak_bytes=peak)
             found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         return found
 
     async def _examine(self, probe: "_Probe", methods: Methods, payloads: Mapping[str, Any], evidence: Evidence) -> _Found:
         facts: dict[str, Any] = {}
+        files: Mapping[str, bytes] = {}
         for stage, method, rule in methods:
-            files: Mapping[str, bytes] = {}
             if method:
                 try:
                     async with self._turn(stage, evidence, probe):
                         answer = await probe.call(method, payloads.get(stage, {}))
                 except ChildFailed as failure:
                     return _Found(Refusal(rule, str(failure)[:2_000]), facts | {"failure": failure.kind})
-                files = answer.pop("files", {})
+                files = answer.pop("files", files)
                 facts |= answer
                 evidence = replace(evidence, facts=facts)
             refusal = refuse(stage, evidence)
             if refusal is not None:
                 return _Found(refusal, facts)
-            if stage == "compile":
-                inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
+        if files:
+            inductor.write_bundle(inductor.bundle_path(self._root, evidence.problem.sha256), files)
         return _Found(None, facts)
 
     @contextlib.asynccontextmanager
@@ -209,18 +217,23 @@ class Vetter:
             self._idle.put_nowait(place)
 
     def _places(self) -> "list[_Place]":
-        """One for each worker; on GPUs no more than there is memory for, in turn."""
+        """One for each worker; on GPUs no more than there is memory for, evenly."""
         workers = self._execution.workers
-        if not self._shares_memory:
+        if self._judge.backend == "cpu":
             return [_Place() for _ in range(workers)]
-        found = machine.gpus()
+        memory = {gpu: nvml.free_and_total(gpu.uuid) for gpu in machine.gpus()}
+        usable = [(gpu, free, total) for gpu, (free, total) in memory.items() if free >= LEAST]
+        if not usable:
+            most = max(free for free, _ in memory.values()) / 2**30
+            raise DeviceError(
+                f"{most:.1f} GB of the GPU's memory are free and a candidate needs {LEAST / 2**30:g}; "
+                "end what holds the rest (nvidia-smi lists it)"
+            )
         places = []
-        for number, gpu in enumerate(found):
-            free, total = nvml.free_and_total(gpu.uuid)
-            here = min(workers // len(found) + (number < workers % len(found)), max(1, free // LEAST))
-            company = Company(free, total, here) if here else None
-            environment = {"CUDA_VISIBLE_DEVICES": gpu.uuid} if len(found) > 1 else {}
-            places += [_Place(company, environment) for _ in range(here)]
+        for number, (gpu, free, total) in enumerate(usable):
+            here = min(workers // len(usable) + (number < workers % len(usable)), free // LEAST)
+            company = Company(free, total, max(1, here))
+            places += [_Place(company, machine.visible(gpu)) for _ in range(here)]
         return places
 
     async def _open(self, environment: Mapping[str, str]) -> Child:
@@ -243,12 +256,18 @@ class _Probe:
         self.child, self._left, self.company = child, seconds, company
         self.seconds: dict[str, float] = {}
 
-    async def rest(self) -> dict[str, Any]:
-        """Let it give back what the candidate took, and say how much that was; one that cannot is replaced."""
+    async def rest(self) -> int:
+        """Let it give back what the candidate took, and say how many bytes that was; one that cannot is replaced.
+
+        Of one that has ended, or is killed here, nothing is left when this returns.
+        """
         try:
-            return await self.call("rest", {})
+            told = (await self.call("rest", {})).get("peak_bytes")
         except ChildFailed:
-            return {}
+            self.child.kill()
+            await self.child.ended(GONE_SECONDS)
+            return 0
+        return told if isinstance(told, int) else 0
 
     async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         """An answer as the probe gives them.

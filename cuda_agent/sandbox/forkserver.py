@@ -194,6 +194,11 @@ class Child:
         self.alive = False
         self._server._kill(self._number)
 
+    async def ended(self, timeout: float) -> None:
+        """Wait until a killed child and all it started are gone, but no longer than that; before `close`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._ended), timeout)
+
     async def close(self) -> None:
         """Kill the child and everything it started."""
         self.alive = False

@@ -27,8 +27,8 @@ async def held(company: Company, size: int, entered: list[int], leave: asyncio.E
 async def test_a_share_is_what_is_needed_but_no_less_than_an_equal_one_and_no_more_than_all() -> None:
     shared = company()
     for size, share in ((0, 1 / 8), (20 * GB, 1 / 4), (ALL, 1 / 2)):
-        async with shared.room(size) as part:
-            assert part == pytest.approx(share)
+        async with shared.room(size) as (part, is_all):
+            assert part == pytest.approx(share) and is_all == (size == ALL)
 
 
 async def test_who_wants_much_waits_for_room_and_is_not_passed() -> None:
@@ -88,6 +88,39 @@ async def test_while_it_is_quiet_running_children_stand_still_and_none_begins() 
         assert await running > 0.4 > undisturbed
         assert await late >= 0.4
         await child.close()
+
+
+class Stopped:
+    """Counts what happens to a child, which takes its time to stop."""
+
+    def __init__(self) -> None:
+        self.frozen = 0
+
+    def freeze(self) -> None:
+        time.sleep(0.05)
+        self.frozen += 1
+
+    def thaw(self) -> None:
+        self.frozen -= 1
+
+
+async def test_who_gives_up_quiet_leaves_no_child_stopped() -> None:
+    shared, children = company(), [Stopped() for _ in range(3)]
+    shared._running = set(children)  # type: ignore[arg-type]
+
+    async def measure() -> None:
+        async with shared.quiet():
+            await asyncio.sleep(10)
+
+    for patience in (0.01, 0.5):  # while they are being stopped, and afterwards
+        measuring = asyncio.create_task(measure())
+        await asyncio.sleep(patience)
+        measuring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await measuring
+        assert [child.frozen for child in children] == [0, 0, 0]
+    async with asyncio.timeout(1), shared.quiet():
+        assert [child.frozen for child in children] == [1, 1, 1]
 
 
 async def held_off(shared: Company, child: Child, began: float) -> float:

@@ -93,13 +93,20 @@ def test_vetting_a_given_set_asks_at_the_limits_where_a_new_one_keeps_a_margin(s
     assert refuse(stage, evidence(**facts)) and not refuse(stage, replace(evidence(**facts), science=at_the_limits))
 
 
+def test_a_gpus_problems_may_be_larger_unless_the_settings_say_how_large() -> None:
+    large = evidence(tensor_bytes=2**31)
+    assert refuse("run", large) and not refuse("run", replace(large, backend="cuda"))
+    bounded = SCIENCE.model_copy(update={"tensor_mb": 1_024})
+    assert refuse("run", replace(large, backend="cuda", science=bounded))
+
+
 def test_a_missing_measure_refuses_nothing() -> None:
     assert refuse("run", evidence(varies=None)) is None
     assert refuse("matter", evidence(float32_error=None)) is None
     assert refuse("set", evidence(inputs=None)) is None
 
 
-@pytest.mark.parametrize("facts", [{}, {"finite": True, "tensor_bytes": "many"}, {"tensor_bytes": []}])
+@pytest.mark.parametrize("facts", [{}, {"finite": True, "tensor_bytes": "many"}, {"tensor_bytes": []}, {"tensor_bytes": 10**400}])
 def test_facts_that_are_no_facts_refuse_the_candidate(facts: dict) -> None:
     told = Evidence(Problem(("relu",), "torch#1", text("x = torch.relu(x)")), SCIENCE, (), facts)
     assert refuse("run", told).reason.startswith("its process answered with nonsense")

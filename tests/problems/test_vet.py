@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cuda_agent.config import DatasetExecution, DatasetScience
-from cuda_agent.judge import inductor
+from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
+from cuda_agent.errors import DeviceError
+from cuda_agent.judge import inductor, machine, nvml
 from cuda_agent.problems.company import Company
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.similarity import Twins
@@ -50,7 +51,6 @@ async def neighbours(warm: ForkServer) -> AsyncIterator[Vetter]:
     vetter = Vetter(science, execution, cache_dir=cache_folder(), server=warm)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vetter, "_places", lambda: [_Place(company), _Place(company)])
-        patch.setattr(vetter, "_shares_memory", True)
         async with vetter:
             yield vetter
 
@@ -78,6 +78,48 @@ async def test_lack_of_memory_counts_only_if_it_comes_with_all_of_it(neighbours:
     assert always.rule == "runs_eager" and "out of memory" in str(always.reason)
     once = f"if x.is_cpu and not hasattr(torch, 'lacked'):\n    torch.lacked = True\n    {lacking}\nx = torch.tanh(x)"
     assert (found := await verdict(neighbours, text(once))).accepted, found.reason
+    assert found.facts["had_all"] is True and always.facts["had_all"] is True
+
+
+async def test_what_a_text_leaves_behind_on_paper_is_gone_when_it_runs(neighbours: Vetter) -> None:
+    once = text("x = torch.ops.paper.twice(x)", head="torch.library.define('paper::twice', '(Tensor x) -> Tensor')")
+    once += "\ntorch.library.impl('paper::twice', 'CompositeExplicitAutograd', lambda x: 2.0 * torch.tanh(x))\n"
+    found = await verdict(neighbours, once)
+    assert "multiple times" not in str(found.reason), found.reason
+
+
+class Gpus:
+    """GPUs with so many free gigabytes of 100, as `machine` and `nvml` tell of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *free: float) -> None:
+        found = tuple(machine.Gpu("H200", "sm_90a", "580", f"GPU-{number}") for number in range(len(free)))
+        memory = {gpu.uuid: (round(gb * 2**30), 100 * 2**30) for gpu, gb in zip(found, free, strict=True)}
+        patch.setattr(machine, "gpus", lambda: found)
+        patch.setattr(nvml, "free_and_total", memory.__getitem__)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def places(self, workers: int) -> list[_Place]:
+        execution = EXECUTION.model_copy(update={"workers": workers})
+        return Vetter(SCIENCE, execution, cache_dir=cache_folder(), judge=JudgeConfig(backend="cuda"))._places()
+
+
+async def test_candidates_are_spread_over_gpus_as_their_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(places: list[_Place]) -> list[str]:
+        return [place.environment.get("CUDA_VISIBLE_DEVICES", "") for place in places]
+
+    assert names(Gpus(monkeypatch, 80).places(2)) == ["", ""]
+    assert names(Gpus(monkeypatch, 80).places(100)) == [""] * 13
+    two = Gpus(monkeypatch, 80, 80).places(3)
+    assert names(two) == ["GPU-0", "GPU-0", "GPU-1"] and two[0].company is two[1].company is not two[2].company
+    assert names(Gpus(monkeypatch, 80, 3).places(2)) == ["GPU-0", "GPU-0"]
+    alone = Gpus(monkeypatch, 80)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert names(alone.places(1)) == ["GPU-0"], "a child inherits nothing of the environment"
+
+
+async def test_a_full_gpu_is_told_before_any_candidate_is_refused_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match=r"0\.5 GB of the GPU's memory are free"):
+        Gpus(monkeypatch, 0.5).places(4)
 
 
 def two(second: str, body: str) -> str:
