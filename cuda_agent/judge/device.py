@@ -18,7 +18,7 @@ from cuda_agent.judge.values import Packed, leaves
 from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
 
-HOST_RING, GPU_RING = 512 * 2**20, 8 * 2**30  # most bytes of a ring
+HOST_RING, GPU_RING = 512 * 2**20, 2 * 2**30  # most bytes of a ring: batches of what takes long to read are short
 LEAST_ARENA = 2 * 2**30
 CONTEXT = 2**30  # what a process on a GPU takes for itself, generously
 BOX, BOX_SHARE = 2 * 2**30, 64  # bytes, and at most one part in so many of the device's memory
