@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from cuda_agent.judge import inductor
-from cuda_agent.judge.answers import addresses
+from cuda_agent.judge.baseline_facts import BASELINES
 from cuda_agent.judge.child_device import child_device
 from cuda_agent.judge.problem_child import LoadedProblem
 from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
+from cuda_agent.judge.tally import Tally
+from cuda_agent.sandbox.worker import Ready
 
 WARMING = 3
 
@@ -28,6 +30,7 @@ class Baseline:
         importlib.import_module("torch._inductor.compile_fx")
         self.payload = payload
         self.watches: dict[str, Stopwatch] = {}
+        self.tally = Tally()
 
     def prepare(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Draw weights, compile, and warm both up: how it went, and the newly compiled code in `files`."""
@@ -55,13 +58,14 @@ class Baseline:
         self.watches["compile"] = compiled
         return ""
 
-    def batch(self, payload: dict[str, Any]) -> list[Any]:
-        """Time a call of `which` on each of `sets`: a candidate's answer, so that the judge's clock finds the same work in it."""
-        watch = self.watches[payload["which"]]
-        times = watch.batch(payload["sets"])
-        places = [addresses(output) for output in watch.kept]
+    def timing(self, payload: dict[str, Any]) -> Ready:
+        """Stand ready to be timed as a candidate does: an order's first byte says which baseline is asked."""
+        return Ready(self.tally.address, self._batch)
+
+    def _batch(self, order: bytes) -> None:
+        watch = self.watches[BASELINES[order[0] - 1]]
+        self.tally.write(watch.batch(order[1:]), watch.kept)
         watch.kept = []  # nobody reads them, and the other one needs the memory
-        return [times, places]
 
 
 def open_baseline(payload: dict[str, Any]) -> Baseline:

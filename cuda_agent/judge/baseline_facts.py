@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+BASELINES = ("eager", "compile")  # as orders number them, from 1
+
 
 @dataclass(frozen=True)
 class BaselineFacts:

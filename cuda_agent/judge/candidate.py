@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cuda_agent.judge.answers import addresses, describe
+from cuda_agent.judge.answers import describe
 from cuda_agent.judge.build import MODULES
 from cuda_agent.judge.child_device import ChildDevice, child_device
 from cuda_agent.judge.faults import REFUSAL
 from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
+from cuda_agent.judge.tally import Tally
 from cuda_agent.judge.values import unpack
 from cuda_agent.sandbox.seccomp import forbid_processes
+from cuda_agent.sandbox.worker import Ready
 
 WORK = Path("/tmp/work")
 EXTENSIONS = {str(WORK / f"{name}.so") for name in MODULES.values()}
@@ -57,7 +59,7 @@ class Candidate:
         self.threads, self.untimed_threads = payload["threads"], payload["untimed_threads"]
         self._seal = _loaded("judge_seal", payload["seal"])
         self.models: list[Any] = []
-        self.watch = Stopwatch(device, self._call, arguments)
+        self.watch, self.tally = Stopwatch(device, self._call, arguments), Tally()
         self.model: Any = None
 
     def begin(self, payload: dict[str, Any]) -> list[Any]:
@@ -102,11 +104,13 @@ class Candidate:
         self.watch.batch(payload["sets"])
         return [describe(output) for output in self.watch.kept]
 
-    def batch(self, payload: dict[str, Any]) -> list[Any]:
-        """Time a call on each of `sets`: nanoseconds by call, and where each call's outputs lie."""
+    def timing(self, payload: dict[str, Any]) -> Ready:
+        """Stand ready to be timed: each order names, after its first byte, the sets of a batch. Tells where its tally stands."""
         self._use_threads(self.threads)
-        times = self.watch.batch(payload["sets"])
-        return [times, [addresses(output) for output in self.watch.kept]]
+        return Ready(self.tally.address, self._batch)
+
+    def _batch(self, order: bytes) -> None:
+        self.tally.write(self.watch.batch(order[1:]), self.watch.kept)
 
     def _use_threads(self, count: int) -> None:
         if torch.get_num_threads() != count:

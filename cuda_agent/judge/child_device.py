@@ -23,7 +23,7 @@ from cuda_agent.sandbox.shared import SHARED, attach
 
 Function = Callable[..., Any]
 
-DEPTHS, STRIDE = 32, 13  # places on the stack that calls are made at; every one comes up before one comes again
+DEPTHS, STRIDE = 32, 13  # places on the stack that batches are made at; every one comes up before one comes again
 
 
 class ChildDevice:
@@ -33,7 +33,7 @@ class ChildDevice:
 
     def __init__(self) -> None:
         """Nothing was timed yet."""
-        self._calls = 0
+        self._batches = 0
 
     def inputs(self, layout: Layout, block: int, arena: str) -> tuple[list[list[Any]], list[int]]:
         """Argument lists of all sets of a ring, and where the shared block of `block` bytes lies: address and size."""
@@ -49,13 +49,8 @@ class ChildDevice:
 
     def timed(self, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
         """Call on each argument list: the outputs, and nanoseconds by call."""
-        outputs, times = [], []
-        for one in arguments:
-            self._calls += 1
-            output, nanoseconds = _called(self._calls * STRIDE % DEPTHS, function, one)
-            times.append(nanoseconds)
-            outputs.append(output)
-        return outputs, times
+        self._batches += 1
+        return _timed_at(self._batches * STRIDE % DEPTHS, function, arguments)
 
     def finish(self) -> None:
         """Return when everything asked of the device is done."""
@@ -194,17 +189,22 @@ def child_device(payload: dict[str, Any]) -> ChildDevice:
     return CudaChildDevice()
 
 
-def _called(depth: int, function: Function, arguments: Sequence[Any]) -> tuple[Any, int]:
-    """The output of a call that is made so many C frames further down the stack, and its nanoseconds.
+def _timed_at(depth: int, function: Function, arguments: Sequence[Sequence[Any]]) -> tuple[list[Any], list[int]]:
+    """The outputs of calls that are made so many C frames further down the stack, and their nanoseconds.
 
     Where its stack lies is a process's luck, and decides by a third and more how fast a vectorised loop runs (one process in
-    eight was 1.3 times as slow for all its life): calls at many depths have the same share of good and bad places.
+    eight was 1.3 times as slow for all its life): batches at many depths have the same share of good and bad places. Between
+    two calls nothing is done that need not be: what native code could leave out is given to it for nothing.
     """
     if depth:
-        return next(map(_called, (depth - 1,), (function,), (arguments,)))
-    start = perf_counter_ns()
-    output = function(*arguments)
-    return output, perf_counter_ns() - start
+        return next(map(_timed_at, (depth - 1,), (function,), (arguments,)))
+    outputs, times = [], []
+    for one in arguments:
+        start = perf_counter_ns()
+        output = function(*one)
+        times.append(perf_counter_ns() - start)
+        outputs.append(output)
+    return outputs, times
 
 
 def _host_tensor(leaf: Leaf, block: "np.ndarray[Any, Any]", start: int) -> torch.Tensor:

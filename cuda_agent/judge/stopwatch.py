@@ -20,7 +20,7 @@ class Stopwatch:
         self.device, self.function, self.arguments = device, function, arguments
         self.kept: list[Any] = []
 
-    def batch(self, sets: Sequence[int]) -> list[int]:
+    def batch(self, sets: Sequence[int]) -> Sequence[int]:
         """Nanoseconds of a call on each of the sets, in order."""
         self.kept = []
         with torch.no_grad():

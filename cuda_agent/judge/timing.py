@@ -1,7 +1,8 @@
 """Comparing times: candidate, eager and torch.compile in turn, round after round, under one exclusive lease.
 
-A turn is one batch of calls, each on inputs that were written, past the caches, just before. The judge's own clock runs from
-releasing the batch until the child has stopped and the device has nothing left to do; `rounds` says what a call took by that
+A turn is one batch of calls, each on inputs that were written, past the caches, just before. The child stands ready: it finds
+an order of a few bytes, makes the calls, lays down what they took (`tally`), and says so with a byte. The judge's own clock
+runs from letting it until it has stopped and the device has nothing left to do; `rounds` says what a call took by that
 and by what the child admits, for all three alike. Outside its turn a child is frozen: it can neither work ahead nor disturb
 the others. Of some batches, chosen by the judge alone, inputs and answers are read from the frozen child, and compared
 afterwards.
@@ -20,11 +21,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import SystemRandom
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from cuda_agent.config import JudgeConfig
+from cuda_agent.judge import tally
 from cuda_agent.judge.answers import Where, fetch
-from cuda_agent.judge.baseline_facts import BaselineLost
+from cuda_agent.judge.baseline_facts import BASELINES, BaselineLost
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.rounds import Turn, gap, milliseconds, overheads, ratio_interval, ratios
 from cuda_agent.judge.values import Packed
@@ -91,10 +93,10 @@ class Times:
 
 
 class Answered(NamedTuple):
-    """A batch as the child reports it, and the judge's own nanoseconds for it."""
+    """A batch as the child tallied it, and the judge's own nanoseconds for it."""
 
-    times: list[int]
-    places: list[list[int]]
+    times: Sequence[int]
+    places: Sequence[Sequence[int]]
     wall: int
 
 
@@ -111,14 +113,27 @@ class Runner:
     expected: Packed = field(default_factory=list)
     inside_ns: Callable[[], int] = int  # so far spent in the extension's functions
     seconds: float = 30.0  # wall-clock limit of a batch
+    _tally: int = 0
 
-    def ask(self, extra: Mapping[str, Any], sets: Sequence[int]) -> Answered:
-        """Release a frozen child for a batch and freeze it as soon as that is done."""
-        answer, start = self.child.call_frozen("batch", {**extra, "sets": list(sets)}, self.seconds)
+    def stand_ready(self) -> None:
+        """Have a frozen child wait for orders, frozen again."""
+        self.child.thaw()
+        address = self.child.call_blocking("timing", {}, self.seconds)
+        self.child.freeze()
+        if type(address) is not int or not 0 <= address < 2**63:
+            raise ChildFailed("crash", "the process named no place for its times")
+        self._tally = address
+
+    def ask(self, which: int, sets: Sequence[int]) -> Answered:
+        """Let a frozen child make a batch and freeze it as soon as that is done."""
+        start = self.child.order(bytes((which, *sets)), self.seconds)
         self.child.freeze()  # within the time: a thread that works on until it is stopped works for its money
         self.ring.memory.settle()
         wall = time.perf_counter_ns() - start
-        return _checked(answer, len(sets), wall)
+        try:
+            return Answered(*tally.read(self.child.peek_into, self._tally, len(sets)), wall)
+        except ValueError as error:
+            raise ChildFailed("crash", str(error)) from error
 
     def sample(self, number: int, inputs: Packed, addresses: Sequence[int], spans: Sequence[tuple[int, int]]) -> Sample:
         """Of the frozen child: what it made of the inputs in a set, its answer's tensors being at these addresses.
@@ -136,33 +151,32 @@ class Runner:
 class Contestant:
     """One of the three: whose child it is, how to ask for it, and what was measured."""
 
-    def __init__(self, name: str, runner: Runner, extra: Mapping[str, Any]) -> None:
-        """`extra` goes with every request."""
-        self.name, self.runner, self.extra = name, runner, dict(extra)
+    def __init__(self, name: str, runner: Runner, which: int = 1) -> None:
+        """`which` of those that the runner's child holds."""
+        self.name, self.runner, self.which = name, runner, which
         self.turns: list[Turn] = []
         self.samples: list[Sample] = []
         self._chance = SystemRandom()
 
     def empty(self) -> int:
         """Nanoseconds of a batch without calls, as the judge sees them."""
-        return min(self.runner.ask(self.extra, []).wall for _ in range(5))
+        return min(self.runner.ask(self.which, []).wall for _ in range(5))
 
     def first(self) -> int:
         """Nanoseconds of a call, from two."""
-        return min(self.runner.ask(self.extra, self._refreshed(2)).times)
+        return min(self.runner.ask(self.which, self._refreshed(2)).times)
 
     def turn(self, count: int) -> None:
         """One batch of so many calls."""
         sets = self._refreshed(count)
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
         inside = self.runner.inside_ns()
-        answered = self.runner.ask(self.extra, sets)
+        answered = self.runner.ask(self.which, sets)
         admitted, inside = sum(answered.times), self.runner.inside_ns() - inside
         self.turns.append(Turn(admitted, answered.wall, count, inside))
         spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
-            places = answered.places[number] if answered.places else []
-            self._keep(self.runner.sample(sets[number], inputs, places, spans))
+            self._keep(self.runner.sample(sets[number], inputs, answered.places[number], spans))
 
     @property
     def calls(self) -> int:
@@ -212,18 +226,19 @@ def measure(
     Raises:
         ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
     """
-    contestants = [Contestant("candidate", candidate, {}), Contestant("eager", baseline, {"which": "eager"})]
-    if compiles:
-        contestants.append(Contestant("compile", baseline, {"which": "compile"}))
+    named = BASELINES if compiles else BASELINES[:1]
+    contestants = [Contestant("candidate", candidate), *(Contestant(name, baseline, 1 + i) for i, name in enumerate(named))]
     with _prompt_thread():
         try:
             for contestant in contestants[:2]:
                 _guarded(contestant, contestant.runner.child.freeze)
+                _guarded(contestant, contestant.runner.stand_ready)
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
                 _guarded(contestant, functools.partial(contestant.runner.child.hasten, config.threads))
             return _rounds(contestants, config, _Renewal(renew))
         finally:
             for runner in (candidate, baseline):
+                runner.child.dismiss()
                 runner.child.relax()
 
 
@@ -290,20 +305,6 @@ def _guarded(contestant: Contestant, act: Callable[[], T]) -> T:
         if contestant.name == "candidate":
             raise
         raise BaselineLost(str(failure)) from failure
-
-
-def _checked(answer: Any, count: int, wall: int) -> Answered:
-    """Believe nothing but the form of a child's report."""
-    if isinstance(answer, list) and len(answer) == 2:
-        times, places = answer
-        named = isinstance(places, list) and len(places) in (0, count) and all(_numbers(place) for place in places)
-        if named and _numbers(times) and len(times) == count:
-            return Answered(times, places, wall)
-    raise ChildFailed("crash", "answered a timed batch with nonsense")
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
 def _decided(contestants: Sequence[Contestant], empty_ns: int, config: JudgeConfig) -> bool:

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,7 +22,19 @@ from cuda_agent.errors import SandboxError
 from cuda_agent.sandbox.limits import Bind, Limits
 from cuda_agent.sandbox.process import Process, WentOnError, descend, lists_children
 from cuda_agent.sandbox.view import PACKAGE, interpreter
-from cuda_agent.sandbox.wire import MAX_ANSWER, WireError, decode, encode, reader, receive_blocking, send_blocking
+from cuda_agent.sandbox.wire import (
+    DISMISSED,
+    DONE,
+    FAILED,
+    MAX_ANSWER,
+    WireError,
+    decode,
+    encode,
+    reader,
+    receive_blocking,
+    receive_byte,
+    send_blocking,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,31 +104,43 @@ class Child:
         Raises:
             ChildFailed: as for `call`; after a crash or time-out the child must still be closed.
         """
-        answer, _ = self._call_blocking(method, payload, timeout, time.perf_counter_ns)
-        return answer
+        with self._told(timeout, method) as deadline:
+            send_blocking(self._sock, {"method": method, "payload": payload}, deadline)
+            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER))
 
-    def call_frozen(self, method: str, payload: dict[str, Any], timeout: float) -> tuple[Any, int]:
-        """The same of a frozen child, which finds the request when it is let run; also when that was (`perf_counter_ns`).
+    def order(self, order: bytes, timeout: float) -> int:
+        """Let a frozen child that stands ready (`worker.Ready`) obey 1 to 255 bytes; when it was let run (`perf_counter_ns`).
 
-        It is not frozen again. The request must be small: nobody reads it until then.
+        Returns when it says that it is done, or raises; it is not frozen again.
 
         Raises:
             ChildFailed: as for `call` and `thaw`; after a crash or time-out the child must still be closed.
         """
-        return self._call_blocking(method, payload, timeout, self.thaw)
+        with self._told(timeout, "an order") as deadline:
+            self._sock.send(bytes((len(order),)) + order)
+            started = self.thaw()
+            if (word := receive_byte(self._sock, deadline)) == DONE:
+                return started
+            if word == FAILED:
+                self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER))
+            raise WireError("it answered an order with something else")
 
-    def _call_blocking(self, method: str, payload: dict[str, Any], timeout: float, release: Callable[[], int]) -> tuple[Any, int]:
-        deadline = time.monotonic() + timeout
+    def dismiss(self) -> None:
+        """Let a child that stands ready take calls again; one that has ended needs no telling."""
+        with contextlib.suppress(OSError):
+            self._sock.send(DISMISSED)
+
+    @contextlib.contextmanager
+    def _told(self, timeout: float, what: str) -> Iterator[float]:
+        """A deadline for an exchange from a thread, and in words how it failed."""
         try:
-            send_blocking(self._sock, {"method": method, "payload": payload}, deadline)
-            started = release()
-            return self._result(receive_blocking(self._sock, self._limits.output_bytes, deadline, MAX_ANSWER)), started
+            yield time.monotonic() + timeout
         except TimeoutError as error:
             self.alive = False
             raise ChildFailed("timeout", f"no answer within {timeout:g} s") from error
         except (EOFError, OSError, WireError) as error:
             self.alive = False
-            raise ChildFailed("crash", f"the process ended or broke the protocol while {method} ran") from error
+            raise ChildFailed("crash", f"the process ended or broke the protocol while {what} ran") from error
 
     def hasten(self, cores: int) -> None:
         """Give the threads that the child has by now so many cores (0: all), and priority over others, where the host allows."""

@@ -22,6 +22,9 @@ MAX_ANSWER = 4 * 2**20  # the header of what an untrusted child sends
 MAX_PIECES = 16_384
 GULP = 16_384
 ARRAY, BYTES = "$array", "$bytes"
+# Beside messages, for a child that stands ready (`worker.Ready`): orders follow their length, a byte (0: no more of them), and
+# a byte answers each.
+DISMISSED, DONE, FAILED = b"\0", b"\1", b"\2"
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DTYPES = INTEGERS | {"bool", "float16", "float32", "float64", "complex64", "complex128"}
 
@@ -132,6 +135,13 @@ def reader(limit: int, most: int = MAX_HEADER) -> Reader:
     yield memoryview(header)
     yield memoryview(content)
     return header, content
+
+
+def receive_byte(sock: socket.socket, deadline: float | None = None) -> bytes:
+    """One byte, before `deadline`; raises as `receive_blocking`."""
+    answer = bytearray(1)
+    _receive_some(sock, memoryview(answer), deadline)
+    return bytes(answer)
 
 
 def send_blocking(sock: socket.socket, value: Any, deadline: float | None = None) -> None:

@@ -2,18 +2,27 @@
 
 The code it loads is named by the trusted side as `module:function`. A one-shot child answers with the function's result;
 a long-lived one keeps the returned object and calls its public methods. Errors are answers too: type, text, traceback.
+A method may answer `Ready`: the child then takes orders of a few bytes, each answered by one, until it is dismissed.
 """
 
 import importlib
 import os
 import socket
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from cuda_agent.sandbox.wire import WireError, receive_blocking, send_blocking
+from cuda_agent.sandbox.wire import DISMISSED, DONE, FAILED, WireError, receive_blocking, send_blocking
 
 MAX_REQUEST = 4 * 2**30
 TEXT = 4_000
+
+
+class Ready(NamedTuple):
+    """A method's answer: `told`, and what is called with each order that follows."""
+
+    told: Any
+    obey: Callable[[bytes], None]
 
 
 def serve(sock: socket.socket) -> None:
@@ -23,9 +32,23 @@ def serve(sock: socket.socket) -> None:
         made = _answer(sock, lambda: _load(request["target"])(request["payload"]), keep=bool(request["keep"]))
         while request["keep"] and made is not None:
             call = receive_blocking(sock, MAX_REQUEST)
-            _answer(sock, lambda call=call: getattr(made, call["method"])(call["payload"]), keep=False)
+            result = _answer(sock, lambda call=call: getattr(made, call["method"])(call["payload"]), keep=False)
+            if isinstance(result, Ready):
+                _take_orders(sock, result.obey)
     except (EOFError, OSError):
         return
+
+
+def _take_orders(sock: socket.socket, obey: Callable[[bytes], None]) -> None:
+    while (size := sock.recv(1)) and size != DISMISSED:
+        order = sock.recv(size[0], socket.MSG_WAITALL)
+        try:
+            obey(order)
+        except BaseException as error:  # the boundary, as for `_answer`
+            sock.sendall(FAILED)
+            send_blocking(sock, {"error": _describe(error)})
+        else:
+            sock.sendall(DONE)
 
 
 def _load(target: str) -> Any:
@@ -37,7 +60,8 @@ def _answer(sock: socket.socket, call: Any, *, keep: bool) -> Any:
     result: Any = None
     try:
         result = call()
-        answer = {"ok": None if keep else result}
+        told = result.told if isinstance(result, Ready) else result
+        answer = {"ok": None if keep else told}
     except BaseException as error:  # the boundary: whatever the untrusted code raises becomes an answer
         answer = {"error": _describe(error)}
     try:

@@ -33,7 +33,7 @@ class Told:
     def __init__(self, times: Callable[[int], int], wall: Callable[[int], int]) -> None:
         self.times, self.wall, self.batches = times, wall, list[int]()
         self.form: Sequence[Any] = ()
-        self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None)
+        self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None, dismiss=lambda: None)
         self.ring = SimpleNamespace(
             layout=SimpleNamespace(sets=MAX_BATCH), take=lambda count: list(range(count)), refresh=lambda number: None
         )
@@ -41,7 +41,10 @@ class Told:
     def inside_ns(self) -> int:
         return 0
 
-    def ask(self, extra: Any, sets: Sequence[int]) -> Answered:
+    def stand_ready(self) -> None:
+        pass
+
+    def ask(self, which: int, sets: Sequence[int]) -> Answered:
         number = len(self.batches)
         self.batches.append(len(sets))
         return Answered([self.times(number)] * len(sets), [], 100_000 + self.wall(number) * len(sets))

@@ -19,6 +19,7 @@ import numpy as np
 from cuda_agent.sandbox import kernel, seccomp
 from cuda_agent.sandbox.limits import Bind
 from cuda_agent.sandbox.shared import SHARED, attach
+from cuda_agent.sandbox.worker import Ready
 
 HELPERS = "tests.sandbox.helpers"
 BINDS = (Bind.of(Path(__file__).resolve().parents[1]),)
@@ -114,6 +115,15 @@ class Counter:
         """Add and return the sum."""
         self.value += payload["amount"]
         return self.value
+
+    def stand_ready(self, payload: dict[str, Any]) -> Ready:
+        """Tell the value, then add the bytes of each order; an order of zero fails, one of 255 ends the process."""
+        return Ready(self.value, self._obey)
+
+    def _obey(self, order: bytes) -> None:
+        if order == b"\xff":
+            os._exit(0)
+        self.value += sum(order) if sum(order) else 1 // 0
 
     def fail(self, payload: dict[str, Any]) -> None:
         """Raise."""

@@ -90,14 +90,35 @@ async def test_long_lived_child_keeps_state_and_survives_exceptions(server: Fork
     with pytest.raises(ChildFailed, match="KeyError"):
         await child.call("fail", {}, 5)
     assert await asyncio.to_thread(child.call_blocking, "add", {"amount": 1}, 5.0) == 8
-    child.freeze()
-    before = time.perf_counter_ns()
-    answer, started = await asyncio.to_thread(child.call_frozen, "add", {"amount": 1}, 5.0)
-    assert answer == 9 and before < started < time.perf_counter_ns()
     with pytest.raises(ChildFailed, match="SIGSEGV"):
         await child.call("die", {}, 5)
     with pytest.raises(ChildFailed, match="ended"):
         await child.call("add", {"amount": 1}, 5)
+    await child.close()
+
+
+async def test_a_child_that_stands_ready_obeys_when_it_is_let_run_until_it_is_dismissed(server: ForkServer) -> None:
+    child = await server.open(f"{HELPERS}:counter", {"start": 5}, Limits(), BINDS)
+
+    def order(content: bytes) -> int:
+        child.freeze()
+        return child.order(content, 5.0)
+
+    for _ in range(2):
+        before = await child.call("stand_ready", {}, 5)
+        asked = time.perf_counter_ns()
+        started = await asyncio.to_thread(order, b"\1\2\0")
+        assert asked < started < time.perf_counter_ns()
+        with pytest.raises(ChildFailed, match="ZeroDivisionError"):
+            await asyncio.to_thread(order, b"\0")
+        await asyncio.to_thread(order, b"\1")
+        child.freeze()
+        child.dismiss()
+        child.thaw()  # the next call may be there before the child has looked
+        assert await child.call("add", {"amount": 0}, 5) == before + 4
+    with pytest.raises(ChildFailed, match=r"ended or broke the protocol while an order ran"):
+        await child.call("stand_ready", {}, 5)
+        await asyncio.to_thread(order, b"\xff")
     await child.close()
 
 
