@@ -15,6 +15,8 @@ from cuda_agent.judge.compare import difference
 from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
+SAMPLE = 2**16  # elements that tell a median
+
 
 def fault(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
     """Why the problem cannot be judged, or an empty string, from at least two plain cases under the same weights."""
@@ -63,6 +65,26 @@ def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, P
     for leaf in leaves(inputs):
         if right[0] == "tensor" and leaf[1:3] == right[1:3]:
             yield "a copy of an input", leaf
+    coarse = list(map(_half_coarse, leaves(right)))
+    if any(leaf is not rounded for leaf, rounded in zip(leaves(right), coarse, strict=True)):
+        yield "with its smaller half in half precision", with_leaves(right, iter(coarse))
+
+
+def _half_coarse(leaf: Packed) -> Packed:
+    """What is smaller than the median of what is not zero, cut to 8 bits: a few huge numbers must not make the tolerance for all.
+
+    The leaf itself where that changes nothing.
+    """
+    if leaf[1] != "float32" or not np.prod(leaf[2]):
+        return leaf
+    array = np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
+    sizes = np.abs(array)
+    some = sizes.reshape(-1)[:: max(1, sizes.size // SAMPLE)]
+    small = sizes < (np.median(some[some > 0]) if (some > 0).any() else 0.0)
+    cut = np.where(small, (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32), array)
+    if np.array_equal(cut, array, equal_nan=True):
+        return leaf
+    return [*leaf[:3], cut if isinstance(leaf[3], np.ndarray) else leaf[3].of(leaf[3].kernels, cut), leaf[4]]
 
 
 def _mean(leaf: Packed) -> float:

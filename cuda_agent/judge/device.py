@@ -19,6 +19,7 @@ from cuda_agent.sandbox import view
 from cuda_agent.sandbox.limits import Bind, Limits
 
 HOST_RING, GPU_RING = 512 * 2**20, 2 * 2**30  # most bytes of a ring: batches of what takes long to read are short
+SMALL_RING, FEW_SETS = 32 * 2**20, 16  # more sets than these few where they take no more bytes than this
 LEAST_ARENA = 2 * 2**30
 CONTEXT = 2**30  # what a process on a GPU takes for itself, generously
 BOX, BOX_SHARE = 2 * 2**30, 64  # bytes, and at most one part in so many of the device's memory
@@ -80,7 +81,8 @@ class Device:
 
     def _sizes(self, inputs: Packed, wanted: int, outputs: Packed | None, state: Packed | None) -> tuple[int, int]:
         """Sets of a ring, and bytes of its block."""
-        sets = ring_sets(inputs, wanted, GPU_RING if self.is_gpu else HOST_RING)
+        pitch, most = Layout.of(inputs, 1).pitch, GPU_RING if self.is_gpu else HOST_RING
+        sets = ring_sets(inputs, wanted, min(most, max(SMALL_RING, FEW_SETS * pitch)))
         room = _room(inputs, outputs, state, sets) if self.is_gpu and outputs is not None else 0
         return sets, Layout.of(inputs, sets).size + room
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cuda_agent.config import JudgeConfig
-from cuda_agent.errors import DeviceError
+from cuda_agent.errors import DeviceError, JudgeError
 from cuda_agent.judge import nvml, proof
 from cuda_agent.judge.admission import Admission
 from cuda_agent.judge.baseline_facts import BaselineLost
@@ -35,7 +35,8 @@ from cuda_agent.judge.verdict import Status, Submission, Verdict, shorten
 from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.lease import Lease
 
-SOURCES = MAX_BATCH  # most draws that fresh inputs are made from: where they keep a structure, each call of a batch has its own
+SOURCES = 16  # most draws that fresh inputs are made from: where they keep a structure, each call of a batch has its own
+ANSWERS = 2**25  # bytes that a candidate may send: where tensors lie, never what is in them
 PROOFS = 3  # answers without kernels that must all be right
 
 
@@ -125,6 +126,8 @@ class Evaluation:
         except Rejected as fault:
             status, kind, message = fault.status, fault.kind, fault.message
             self.times = None
+        except MemoryError as error:
+            raise JudgeError("the judge ran out of memory; judge fewer at a time") from error
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # boundary: what a child said
             status, kind, message = "runtime_error", "protocol", f"{NONSENSE} ({type(error).__name__})"
             self.times = None
@@ -256,7 +259,7 @@ class Evaluation:
         payload["binary"] = built.binary
         payload |= {"layout": ring.layout.text, "block": ring.memory.size, "arena": device.arena, "seal": device.seal}
         payload |= {**device.settings, "untimed_threads": device.untimed_threads}
-        limits, shared = device.limits(config.run_seconds), ring.memory.descriptor
+        limits, shared = device.limits(config.run_seconds, ANSWERS), ring.memory.descriptor
         target = "cuda_agent.judge.candidate:open_candidate"
         with self.phases.timed("load"):
             try:
@@ -278,7 +281,7 @@ class Evaluation:
 
     async def _measure(self, examination: Examination, opponent: Opponent, exam: Exam) -> Times:
         """Run the timing in the clock thread; when cancelled, end the candidate first and wait for the thread."""
-        told = (examination.form, exam.spare.output, examination.inside_ns, self.bench.config.run_seconds)
+        told = (examination.form, exam.spare.output, examination.account, self.bench.config.run_seconds)
         candidate = Runner(examination.child, examination.ring, *told)
         baseline = Runner(opponent.child, opponent.ring)
         loop = asyncio.get_running_loop()
@@ -321,7 +324,7 @@ class Evaluation:
                 raise Rejected("hack", "input_alias", "during timing, the output lies in an input's memory")
             if found := mutation(case, sample.after):
                 raise Rejected("hack", "input_mutated", f"during timing, {found}")
-        if found := proof.idle_kernels(times.turns):
+        if found := proof.unentered(times.turns) or proof.idle_kernels(times.turns):
             raise Rejected("hack", "no_custom_kernel", found)
 
     async def _prove(self, examination: Examination, instance: Instance, spare: Case) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cuda_agent.config import JudgeConfig
 from cuda_agent.judge.answers import Misplaced, Where, fetch, locate
@@ -16,6 +16,7 @@ from cuda_agent.judge.compare import difference
 from cuda_agent.judge.faults import Rejected, load_fault, run_fault
 from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.ring import Ring
+from cuda_agent.judge.rounds import Account
 from cuda_agent.judge.sealing import Seal
 from cuda_agent.judge.values import Packed, same_bytes
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
@@ -30,14 +31,6 @@ class Instance:
     def __init__(self, number: int, places: list[Where], state: Packed) -> None:
         """Made by `Examination.load`."""
         self.number, self.places, self.state = number, places, state
-
-
-class Account(NamedTuple):
-    """What the glue keeps in the child's memory (binding.cpp, `State`): the judge reads and writes it there."""
-
-    ghost: int
-    inside_ns: int
-    calls: int
 
 
 STATE = struct.Struct("3q")
@@ -77,10 +70,6 @@ class Examination:
             ChildFailed: the child has ended.
         """
         return Account(*STATE.unpack(self.child.peek(self._state, STATE.size)))
-
-    def inside_ns(self) -> int:
-        """Time spent in the extension's functions so far."""
-        return self.account().inside_ns
 
     async def load(self, part: Part) -> Instance:
         """Make an instance with a draw of weights; only before `seal`."""

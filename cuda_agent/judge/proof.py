@@ -39,7 +39,7 @@ _DENIED = re.compile(
 )
 # Of torch, C++ objects that bindings with its headers are made of; operators are asked by name, everything else is not taken.
 _TORCH = re.compile(
-    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZN2at8internal|_ZN2at14get_thread_num|_ZN2at15get_num_threads|_ZN2at16init_num_threads|_ZN2at18in_parallel_region|_ZNK?8pybind11|"
+    r"^(_ZNK?3c10(?!10Dispatcher|14OperatorHandle|4impl13OperatorEntry|14KernelFunction|18SafeKernelFunction|11BoxedKernel|17RegisterOperators)|_ZNK?6caffe2|_ZNK?2at10TensorBase|_ZNK?2at6Tensor|_ZN2at6detail|_ZN2at8internal|_ZN2at14get_thread_num|_ZN2at15get_num_threads|_ZN2at16init_num_threads|_ZN2at18in_parallel_region|_ZNK?8pybind11|"
     r"_ZNK?S?t?8pybind11|_ZNK?5torch8autograd|_ZN5torch6detail|_Z\d+THP|THP|_ZT[ISV])"
 )
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "linear"}
@@ -88,6 +88,14 @@ def idle_kernels(turns: Sequence[Turn]) -> str:
         return ""
     share = statistics.median(turn.inside / turn.admitted for turn in idle)
     return f"only {100 * share:.0f} % of forward's time is spent in kernels/; they must do the work"
+
+
+def unentered(turns: Sequence[Turn]) -> str:
+    """Whether in a batch fewer functions of the extension were called than calls were made, in words; or empty."""
+    short = next((turn for turn in turns if turn.entered < turn.calls), None)
+    if short is None:
+        return ""
+    return f"of {short.calls} timed calls only {short.entered} called a function of kernels/; each must do its work there"
 
 
 def faster_than_memory(written: int, calls: int, ms: float, *, cache: int, bandwidth: float) -> str:

@@ -22,6 +22,7 @@ from cuda_agent.sandbox.shared import Bytes
 ALIGNMENT, PAGE = 64, 4_096
 SHARES = (0.25, 0.75)  # of one of two mixed sources: what a problem draws from an interval stays in it
 BENDS = (0.5, 1.5)
+UNMIXED = 0.25  # of the sets, at most, are a draw's own values
 
 
 class Way(NamedTuple):
@@ -146,10 +147,11 @@ class Ring:
         self.memory = memory
         pairs = zip(sources.ways, (leaf.elements for leaf in self.layout.leaves), strict=True)
         self._ways = [way if count and count % way.places == 0 else way._replace(places=1) for way, count in pairs]
-        self._sources: list[list[Any]] = []
-        self.draw_from(sources.inputs)
         self._chance = SystemRandom()
-        self._next = self._drawn = 0
+        self._sources: list[list[Any]] = []
+        self._unmixed: list[int] = []
+        self.draw_from(sources.inputs)
+        self._drawn = 0
 
     def close(self) -> None:
         """Give the memory back."""
@@ -160,14 +162,14 @@ class Ring:
         return [(self.memory.child_address, self.layout.size), *child.shared()]
 
     def take(self, count: int) -> list[int]:
-        """The next sets in turn."""
-        taken = [(self._next + number) % self.layout.sets for number in range(count)]
-        self._next = (self._next + count) % self.layout.sets
-        return taken
+        """So many sets, which nobody can foresee; each of them once, if there are enough."""
+        rest = [self._chance.randrange(self.layout.sets) for _ in range(count - self.layout.sets)]
+        return [*self._chance.sample(range(self.layout.sets), min(count, self.layout.sets)), *rest]
 
     def draw_from(self, sources: Sequence[Packed]) -> None:
         """Make fresh values from these from now on; they have the form of those before."""
         self._sources = [[self.memory.keep(run) for run in self._runs(source)] for source in sources]
+        self._unmixed = list(range(len(self._sources)))
 
     def place(self, number: int, inputs: Packed) -> None:
         """Write exactly these inputs into a set."""
@@ -180,9 +182,17 @@ class Ring:
         return not all(self.memory.holds(offset, values) for offset, values in pairs)
 
     def refresh(self, number: int) -> None:
-        """Fill a set with values that did not stand there before."""
+        """Fill a set with values that did not stand there before.
+
+        Now and then they are a draw's own, shifted: a mixture has no tails. No draw comes like that twice, so that no answer
+        can be kept.
+        """
         self._drawn += 1
-        one = self._sources[self._drawn % len(self._sources)]
+        mine = self._drawn % len(self._sources)
+        unmixed = mine in self._unmixed and self._chance.random() < UNMIXED
+        if unmixed:
+            self._unmixed.remove(mine)
+        one = self._sources[mine]
         other = self._sources[(self._drawn + self._chance.randrange(1, max(2, len(self._sources)))) % len(self._sources)]
         for offset, leaf, way, mine, theirs in zip(
             self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
@@ -190,7 +200,8 @@ class Ring:
             step = leaf.elements // way.places
             first, second = (self._chance.randrange(way.places) * step for _ in range(2))
             if way.mixes:
-                mix = Mix(mine, theirs, first, second, self._chance.uniform(*SHARES), *self._curve(way.limit))
+                share = 1.0 if unmixed else self._chance.uniform(*SHARES)
+                mix = Mix(mine, theirs, first, second, share, *self._curve(way.limit))
                 self.memory.renew(offset, mix, leaf.size, leaf.dtype)
             else:
                 self.memory.renew(offset, Mix(mine, mine, first * storage_type(leaf.dtype).itemsize, 0, 1.0), leaf.size, BYTEWISE)

@@ -15,16 +15,25 @@ from typing import NamedTuple
 LEAST_NS = 1.0  # of a call: whoever claims to take no time is divided by
 
 
+class Account(NamedTuple):
+    """What the glue keeps in a candidate's memory (binding.cpp, `State`): the judge reads and writes it there."""
+
+    ghost: int
+    inside_ns: int
+    calls: int
+
+
 class Turn(NamedTuple):
     """One batch: nanoseconds that the process admits for all calls, those on the judge's clock, the number of calls.
 
-    `inside` is what of the admitted time passed inside the extension.
+    `inside` is what of the admitted time passed inside the extension, `entered` how often its functions were called.
     """
 
     admitted: int
     wall: int
     calls: int
     inside: int = 0
+    entered: int = 0
 
 
 Overheads = Mapping[int, int]  # by the number of calls, nanoseconds of a batch besides them

@@ -10,7 +10,7 @@ import numpy as np
 
 from cuda_agent.judge.answers import addresses
 
-WORDS = 4_096  # of 64 bits: by call its nanoseconds, the number of its tensors, their addresses
+WORDS = 16_384  # of 64 bits: by call its nanoseconds, the number of its tensors, their addresses
 
 
 class Tally:

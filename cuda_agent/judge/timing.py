@@ -28,15 +28,16 @@ from cuda_agent.judge import tally
 from cuda_agent.judge.answers import Where, fetch
 from cuda_agent.judge.baseline_facts import BASELINES, BaselineLost
 from cuda_agent.judge.ring import Ring
-from cuda_agent.judge.rounds import Turn, gap, milliseconds, overheads, ratio_interval, ratios
+from cuda_agent.judge.rounds import Account, Turn, gap, milliseconds, overheads, ratio_interval, ratios
 from cuda_agent.judge.values import Packed
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 BATCH_MS = 2.0  # calls of eager are batched to about this long; the others get as many
-MAX_BATCH = 16
+MAX_BATCH = 64
 RENEW_SECONDS = 0.1  # of drawing, for each round on average
 LONGER = 15  # after so many rounds batches grow to twice the calls
 CHECK_SHARE = 0.5  # of the candidate's first batches are checked; so many calls are kept, drawn from all that were made
+LATER_CHECKS = 4  # a part in so many of a later batch's calls, where it is checked
 MOST_CHECKS, FEWEST_CHECKS = 32, 6
 CLOCK_SLACK_NS = 500_000
 CLOCK_SHARE = 0.25
@@ -111,7 +112,7 @@ class Runner:
     ring: Ring
     form: Sequence[Where] = ()
     expected: Packed = field(default_factory=list)
-    inside_ns: Callable[[], int] = int  # so far spent in the extension's functions
+    account: Callable[[], Account] = lambda: Account(0, 0, 0)  # of the extension's functions, so far
     seconds: float = 30.0  # wall-clock limit of a batch
     _tally: int = 0
 
@@ -170,10 +171,11 @@ class Contestant:
         """One batch of so many calls."""
         sets = self._refreshed(count)
         checked = {number: self.runner.ring.taken(sets[number]) for number in self._checked(count)}
-        inside = self.runner.inside_ns()
+        before = self.runner.account()
         answered = self.runner.ask(self.which, sets)
-        admitted, inside = sum(answered.times), self.runner.inside_ns() - inside
-        self.turns.append(Turn(admitted, answered.wall, count, inside))
+        after = self.runner.account()
+        done = (after.inside_ns - before.inside_ns, after.calls - before.calls)
+        self.turns.append(Turn(sum(answered.times), answered.wall, count, *done))
         spans = self.runner.ring.spans(self.runner.child) if checked else ()
         for number, inputs in checked.items():
             self._keep(self.runner.sample(sets[number], inputs, answered.places[number], spans))
@@ -190,7 +192,7 @@ class Contestant:
         return sets
 
     def _checked(self, count: int) -> Sequence[int]:
-        """Which calls of the coming batch are checked: none, all of them, or one.
+        """Which calls of the coming batch are checked: none, as many as there is room for, or later on some.
 
         Later calls are as likely to be among those kept as early ones: there is no time after which nobody looks.
         """
@@ -201,7 +203,8 @@ class Contestant:
         share = first if room > 0 else self._most_checks * count / (self.calls + count)
         if self._chance.random() >= share:
             return ()
-        return range(count) if count <= room else [self._chance.randrange(count)]
+        most = room if room > 0 else -(-count // LATER_CHECKS)
+        return self._chance.sample(range(count), min(count, most))
 
     @functools.cached_property
     def _most_checks(self) -> int:

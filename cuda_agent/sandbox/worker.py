@@ -35,6 +35,7 @@ def serve(sock: socket.socket) -> None:
             result = _answer(sock, lambda call=call: getattr(made, call["method"])(call["payload"]), keep=False)
             if isinstance(result, Ready):
                 _take_orders(sock, result.obey)
+            del result  # whoever frees an answer later on may have lost the code for it
     except (EOFError, OSError):
         return
 

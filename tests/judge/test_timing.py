@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cuda_agent.config import JudgeConfig
+from cuda_agent.judge.rounds import Account
 from cuda_agent.judge.timing import LONGER, MAX_BATCH, Answered, Times, measure
 
 
@@ -38,8 +39,8 @@ class Told:
             layout=SimpleNamespace(sets=MAX_BATCH), take=lambda count: list(range(count)), refresh=lambda number: None
         )
 
-    def inside_ns(self) -> int:
-        return 0
+    def account(self) -> Account:
+        return Account(0, 0, 0)
 
     def stand_ready(self) -> None:
         pass

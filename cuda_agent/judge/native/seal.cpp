@@ -1,8 +1,10 @@
 // Takes from a candidate's process what only kernels/ may do: a Python module of the judge's own, loaded before anything of
 // the submission. `facts` tells, at that time, where the judge can see from outside that `seal` was done (sealing.py).
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -176,6 +179,71 @@ void forbid_new_code() {
 #endif
 }
 
+// What Python in this process is refused for as long as it lives. A hook of C's cannot be found, emptied or taken off by Python.
+struct Refusals {
+  std::set<std::string> events, prefixes, modules, extensions;
+  std::string text;
+};
+Refusals* refusals = nullptr;
+
+bool is_library(const std::string& path) {
+  for (auto at = path.find(".so"); at != std::string::npos; at = path.find(".so", at + 1)) {
+    if (at + 3 == path.size() || path[at + 3] == '.') return true;
+  }
+  return false;
+}
+
+// A file that tells of this process's memory, or a library, under whatever name.
+bool is_out_of_reach(const std::string& name) {
+  char resolved[PATH_MAX];
+  const std::string path = realpath(name.c_str(), resolved) ? resolved : name;
+  for (const std::string& one : {name, path}) {
+    if (one == "/proc" || one.compare(0, 6, "/proc/") == 0 || is_library(one)) return true;
+  }
+  return false;
+}
+
+std::string text_of(PyObject* value) {
+  if (!value || value == Py_None) return "";
+  if (PyBytes_Check(value)) return PyBytes_AS_STRING(value);
+  PyObject* bytes = PyUnicode_Check(value) ? PyUnicode_EncodeFSDefault(value) : nullptr;
+  if (!bytes) PyErr_Clear();
+  const std::string found = bytes ? PyBytes_AS_STRING(bytes) : "/proc/";  // what is no path is none that may be opened
+  Py_XDECREF(bytes);
+  return found;
+}
+
+bool is_refused(const std::string& event, PyObject* arguments) {
+  if (refusals->events.count(event)) return true;
+  for (const std::string& prefix : refusals->prefixes) {
+    if (event.compare(0, prefix.size(), prefix) == 0) return true;
+  }
+  const Py_ssize_t count = PyTuple_Check(arguments) ? PyTuple_GET_SIZE(arguments) : 0;
+  if (event == "open" && count > 0) {
+    PyObject* path = PyTuple_GET_ITEM(arguments, 0);
+    return !PyLong_Check(path) && is_out_of_reach(text_of(path));
+  }
+  if (event == "import" && count > 1) {
+    const std::string module = text_of(PyTuple_GET_ITEM(arguments, 0)), file = text_of(PyTuple_GET_ITEM(arguments, 1));
+    return refusals->modules.count(module.substr(0, module.find('.'))) || (file.compare(0, 5, "/tmp/") == 0 && !refusals->extensions.count(file));
+  }
+  return false;
+}
+
+int on_event(const char* event, PyObject* arguments, void*) {
+  if (!is_refused(event, arguments)) return 0;
+  PyErr_Format(PyExc_PermissionError, "%s %s; the work must be done by kernels/", event, refusals->text.c_str());
+  return -1;
+}
+
+using Names = std::set<std::string>;
+
+void refuse_from_now_on(Names events, Names prefixes, Names modules, Names extensions, std::string text) {
+  if (refusals) throw std::runtime_error("refused already");
+  refusals = new Refusals{std::move(events), std::move(prefixes), std::move(modules), std::move(extensions), std::move(text)};
+  if (PySys_AddAuditHook(&on_event, nullptr) != 0) throw pybind11::error_already_set();
+}
+
 void seal() {
   take_operators();
   take_code();
@@ -183,6 +251,8 @@ void seal() {
 }
 
 pybind11::tuple facts() {
+  static bool told = false;
+  if (std::exchange(told, true)) throw std::runtime_error("told already");
   std::vector<unsigned long> entries;
   each_taken_operator([&](const c10::OperatorName&, const c10::OperatorHandle& operation) {
     const auto& table = (operation.*member(Definition{}))->op.*member(Table{});
@@ -197,6 +267,7 @@ pybind11::tuple facts() {
 }  // namespace
 
 PYBIND11_MODULE(judge_seal, module) {
-  module.def("facts", &facts, "What a taken operator's entry begins with, where the entries lie, and the code to be taken.");
+  module.def("facts", &facts, "What a taken operator's entry begins with, where the entries lie, and the code to be taken; once.");
+  module.def("refuse_from_now_on", &refuse_from_now_on, "Audit events, their prefixes, modules, the only extensions, and how a refusal reads.");
   module.def("seal", &seal, "Take operators, other libraries' code, and on a processor the right to new code; irrevocable.");
 }
