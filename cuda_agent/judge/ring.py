@@ -153,6 +153,11 @@ class Ring:
         self.draw_from(sources.inputs)
         self._drawn = 0
 
+    @property
+    def room(self) -> int:
+        """Most calls of a batch: as many as there are sets, and where a tensor comes as it was drawn, as there are draws."""
+        return self.layout.sets if all(way.mixes for way in self._ways) else min(self.layout.sets, len(self._sources))
+
     def close(self) -> None:
         """Give the memory back."""
         self.memory.close()

@@ -278,7 +278,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     # By the baselines alone: a candidate could dawdle over empty batches, or hurry over the first calls, for its profit.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     quickest = _guarded(contestants[1], contestants[1].first)
-    room = min(contestant.runner.ring.layout.sets for contestant in contestants)
+    room = min(contestant.runner.ring.room for contestant in contestants)
     count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     deadline = time.monotonic() + config.timing_seconds
     for number in range(config.max_repetitions):

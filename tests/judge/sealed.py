@@ -2,7 +2,9 @@
 
 import ctypes
 import mmap
+import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,11 +41,35 @@ class Sealed:
         address = ctypes.cast(LIBC.mmap, ctypes.c_void_p).value or 0
         return [address, address + 1]
 
+    def refuse(self, payload: dict[str, Any]) -> None:
+        """From here on, as candidates are."""
+        self.module.refuse_from_now_on({"os.system"}, {"ctypes."}, {"cffi"}, set(), "is not for tests")
+
     def attempt(self, payload: dict[str, str]) -> str:
         """Try one thing; OK where it went as it should."""
         try:
             return str(getattr(self, payload["what"])())
-        except RuntimeError as error:
+        except (RuntimeError, PermissionError) as error:
+            return str(error)
+
+    def tells_again(self) -> str:
+        """Where everything lies."""
+        self.module.facts()
+        return str(self.module.facts())
+
+    def opens(self) -> str:
+        """This process's memory and a library, under names that are not theirs; an ordinary file stays open to it."""
+        Path("/tmp/plain").write_text("x")
+        os.symlink(torch._C.__file__, "/tmp/link")
+        os.chdir("/proc")
+        found = [str(self._opened(name)) for name in ("//proc/self/maps", "self/maps", "/dev/fd/../maps", "/tmp/link", b"/proc")]
+        os.chdir("/tmp")
+        return "OK" if self._opened("plain") == "x" and all("is not for tests" in one for one in found) else str(found)
+
+    def _opened(self, name: str | bytes) -> str:
+        try:
+            return Path(os.fsdecode(name)).read_text() if isinstance(name, str) else str(os.open(name, os.O_RDONLY))
+        except PermissionError as error:
             return str(error)
 
     def multiplies(self) -> str:

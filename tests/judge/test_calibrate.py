@@ -26,6 +26,9 @@ def cases(forward: object) -> tuple[list[Packed], list[Packed]]:
         (lambda x: torch.full_like(x, 3.0), "one constant"),
         (lambda x: torch.arange(64.0) + 0 * x.sum(), "to other inputs"),
         (lambda x: x.clone(), "a copy of an input"),
+        (lambda x: torch.tanh(x) / x.roll(1), "half precision"),
+        (lambda x: torch.relu(x), ""),
+        (lambda x: torch.softmax(x, -1), ""),
         (lambda x: 3.0, "no tensor"),
     ],
 )

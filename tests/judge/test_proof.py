@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuda_agent.judge.proof import forbidden_import, idle_kernels, needless_library
+from cuda_agent.judge.proof import forbidden_import, idle_kernels, needless_library, unentered
 from cuda_agent.judge.rounds import Turn
 
 SYSTEM = {"expf", "GOMP_parallel", "memcpy", "light_register", "malloc", "pthread_create", "_ZSt9terminatev", "__cxa_throw"}
@@ -55,6 +55,24 @@ def test_rounds_that_a_busy_host_delayed_do_not_make_kernels_idle() -> None:
     busy, delayed = Turn(3_000_000, 0, 2, 2_900_000), Turn(30_000_000, 0, 2, 3_000_000)
     assert idle_kernels([busy] * 8 + [delayed] * 7) == ""
     assert "10 %" in idle_kernels([busy] * 7 + [delayed] * 8)
+
+
+def test_a_timed_call_without_a_call_of_the_extension_is_told() -> None:
+    full, short = Turn(1_000, 0, 4, 900, 4), Turn(1_000, 0, 4, 900, 3)
+    assert unentered([full, full]) == ""
+    assert "of 4 timed calls only 3" in unentered([full, short])
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE",
+        "_ZNK3c1014KernelFunction9callBoxedERKNS_14OperatorHandleENS_14DispatchKeySetEPSt6vectorINS_6IValueESaIS6_EE",
+        "_ZN3c1017RegisterOperatorsC1Ev",
+    ],
+)
+def test_a_binding_takes_no_kernel_of_an_operators(symbol: str) -> None:
+    assert symbol in forbidden_import([symbol], SYSTEM, headers=True)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,29 @@ def test_sets_come_in_no_order_each_once_and_as_many_as_fit() -> None:
     assert ring_sets(large, 16, 2**29) == 2
 
 
+def test_what_comes_as_it_was_drawn_bounds_a_batch_by_its_draws() -> None:
+    assert ring_of(["list", [tensor(FLOATS)]], 3).room == 3
+    assert ring_of(INPUTS, 3).room == 1
+
+
+def test_some_sets_are_draws_of_their_own_none_of_them_twice() -> None:
+    sources = [["list", [tensor(np.random.default_rng(number).normal(size=64).astype(np.float32))]] for number in range(3)]
+    ring = Ring(Sources(tuple(sources), (Way(True, 64),)), 2, HostMemory(Layout.of(sources[0], 2).size, LIBRARY))
+    drawn = {number: np.sort(source[1][0][3]) for number, source in enumerate(sources)}
+
+    def found() -> list[int]:
+        seen = []
+        for _ in range(200):
+            ring.refresh(0)
+            values = np.sort(stored(ring, 0, 0))
+            seen += [number for number, own in drawn.items() if np.array_equal(values, own)]
+        return seen
+
+    assert sorted(found()) == [0, 1, 2] and found() == []
+    ring.draw_from(sources)
+    assert sorted(found()) == [0, 1, 2]
+
+
 def test_layout_travels_as_text() -> None:
     layout = Layout.of(INPUTS, 4)
     assert Layout.read(layout.text) == layout
@@ -173,6 +196,7 @@ def test_a_batch_takes_each_source_once_and_new_ones_take_over() -> None:
             ring.refresh(number)
         return {float(stored(ring, number, 0)[0]) for number in range(4)}
 
+    assert ring.room == 4
     assert batch() == batch() == {0.0, 1.0, 2.0, 3.0}
     ring.draw_from(sources[4:])
     assert batch() == {4.0, 5.0, 6.0, 7.0}

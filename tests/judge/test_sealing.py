@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from cuda_agent.judge import glue, inductor
 from cuda_agent.judge.sealing import Seal
-from cuda_agent.sandbox.forkserver import Child, ForkServer
+from cuda_agent.sandbox.forkserver import Child, ChildFailed, ForkServer
 from cuda_agent.sandbox.limits import Bind, Limits
 from cuda_agent.store.session import cache_folder
 
@@ -57,6 +57,14 @@ async def test_each_part_that_is_missing_is_named(child: Child) -> None:
     assert "another library" in await looked_at(child, replace(seal, code=(*seal.code, tuple(own))))
     assert "new code" in await looked_at(child, replace(seal, filters=seal.filters + 1))
     assert "torch's operators" in await looked_at(child, replace(seal, pattern=b"\0" * len(seal.pattern)))
+
+
+async def test_python_is_refused_this_process_under_any_name(child: Child) -> None:
+    await child.call("refuse", {}, 30)
+    assert await child.call("attempt", {"what": "opens"}, 30) == "OK"
+    assert "told already" in await child.call("attempt", {"what": "tells_again"}, 30)
+    with pytest.raises(ChildFailed, match="refused already"):
+        await child.call("refuse", {}, 30)
 
 
 @pytest.mark.parametrize(

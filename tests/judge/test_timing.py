@@ -35,9 +35,7 @@ class Told:
         self.times, self.wall, self.batches = times, wall, list[int]()
         self.form: Sequence[Any] = ()
         self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None, dismiss=lambda: None)
-        self.ring = SimpleNamespace(
-            layout=SimpleNamespace(sets=MAX_BATCH), take=lambda count: list(range(count)), refresh=lambda number: None
-        )
+        self.ring = SimpleNamespace(room=MAX_BATCH, take=lambda count: list(range(count)), refresh=lambda number: None)
 
     def account(self) -> Account:
         return Account(0, 0, 0)
