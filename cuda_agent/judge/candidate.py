@@ -149,10 +149,15 @@ def _tensors(module: Any, prefix: str) -> dict[str, Any]:
 
 
 def _without_ctypes() -> None:
-    """Leave nothing in the modules of ctypes: copies of memory through it raise no audit event."""
-    for name in ("ctypes", "_ctypes"):
-        for held in [key for key in vars(sys.modules[name]) if not key.startswith("__")]:
-            delattr(sys.modules[name], held)
+    """Leave nothing but a refusal in the modules of ctypes: copies of memory through it raise no audit event."""
+
+    def refuse(name: str) -> Any:
+        raise PermissionError(f"ctypes.{name} {REFUSAL}; the work must be done by kernels/")
+
+    for module in (sys.modules["ctypes"], sys.modules["_ctypes"]):
+        for held in [name for name in vars(module) if not name.startswith("__")]:
+            delattr(module, held)
+        vars(module)["__getattr__"] = refuse
 
 
 def open_candidate(payload: dict[str, Any]) -> Candidate:
