@@ -25,6 +25,7 @@ from cuda_agent.judge.ring import Layout
 from cuda_agent.judge.stopwatch import Stopwatch
 from cuda_agent.judge.tally import Tally
 from cuda_agent.judge.values import unpack
+from cuda_agent.sandbox import kernel
 from cuda_agent.sandbox.seccomp import forbid_processes
 from cuda_agent.sandbox.worker import Ready
 
@@ -158,6 +159,7 @@ def _without_ctypes() -> None:
         for held in [name for name in vars(module) if not name.startswith("__")]:
             delattr(module, held)
         vars(module)["__getattr__"] = refuse
+    del kernel._libc  # the sandbox's own handle on the C library, by which it is set up
 
 
 def open_candidate(payload: dict[str, Any]) -> Candidate:
