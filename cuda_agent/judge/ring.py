@@ -193,11 +193,11 @@ class Ring:
         can be kept.
         """
         self._drawn += 1
-        mine = self._drawn % len(self._sources)
-        unmixed = mine in self._unmixed and self._chance.random() < UNMIXED
+        turn = self._drawn % len(self._sources)
+        unmixed = turn in self._unmixed and self._chance.random() < UNMIXED
         if unmixed:
-            self._unmixed.remove(mine)
-        one = self._sources[mine]
+            self._unmixed.remove(turn)
+        one = self._sources[turn]
         other = self._sources[(self._drawn + self._chance.randrange(1, max(2, len(self._sources)))) % len(self._sources)]
         for offset, leaf, way, mine, theirs in zip(
             self._offsets(number), self.layout.leaves, self._ways, one, other, strict=True
