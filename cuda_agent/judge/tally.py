@@ -50,13 +50,13 @@ def read(peek_into: Callable[[int, "np.ndarray[Any, Any]"], None], address: int,
     """
     words = np.empty(WORDS, np.int64)
     peek_into(address, words)
-    told, place = words.tolist(), 0
+    told, place = words.data, 0
     times, places = [], []
     for _ in range(calls):
-        nanoseconds, count = told[place : place + 2] if place + 2 <= WORDS else (-1, -1)
+        nanoseconds, count = told[place : place + 2].tolist() if place + 2 <= WORDS else (-1, -1)
         if nanoseconds < 0 or not 0 <= count <= WORDS - place - 2:
             raise ValueError("a batch was tallied with nonsense")
         times.append(nanoseconds)
-        places.append(told[place + 2 : place + 2 + count])
+        places.append(told[place + 2 : place + 2 + count].tolist())
         place += 2 + count
     return times, places

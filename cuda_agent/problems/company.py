@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
+from cuda_agent.judge.device import CONTEXT
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
-CONTEXT = 2**30  # bytes that a process on a GPU takes for itself, generously
 LEAST = 6 * 2**30  # bytes for each candidate, context included
 ALL = 2**63  # bytes: more than there are
 # Of a problem's inputs, outputs and weights, as many as an examination holds at a time, temporaries of its own included, and

@@ -144,8 +144,6 @@ class Probe:
                 return {"compile_ms": _milliseconds(self._pass(self.compiled))}
 
         facts = _boundary("compile", work)
-        self.compiled = None
-        torch._dynamo.reset()
         return facts | self._health(facts)
 
     def _pass(self, model: Callable[..., Any]) -> Callable[[], None]:

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from cuda_agent.problems.company import ALL, CONTEXT, STRUCTURE, Company, needed
+from cuda_agent.judge.device import CONTEXT
+from cuda_agent.problems.company import ALL, STRUCTURE, Company, needed
 from cuda_agent.sandbox.forkserver import Child, ForkServer
 from cuda_agent.sandbox.limits import Limits
 from tests.sandbox.helpers import BINDS, HELPERS

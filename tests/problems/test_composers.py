@@ -1,6 +1,5 @@
 """Which stream the settings ask for; the crawl, minutes long, gives way to a report made here."""
 
-import math
 from contextlib import AsyncExitStack
 from itertools import islice
 from pathlib import Path
@@ -11,7 +10,7 @@ from cuda_agent.config import Backend, DatasetScience
 from cuda_agent.problems import torch_crawl
 from cuda_agent.problems.composers import candidates
 from cuda_agent.problems.seeds import CrawlReport
-from tests.problems.test_sampler import TORCH
+from tests.problems.test_sampler import TORCH, elements
 
 
 @pytest.fixture(autouse=True)
@@ -33,5 +32,4 @@ async def test_sizes_follow_the_window_and_the_device(
     async with AsyncExitStack() as opened:
         stream = await candidates(science, opened, backend=backend, cache_dir=tmp_path)
         for problem in islice(stream.problems, 20):
-            sizes = problem.code.split("get_inputs")[1].split("torch.randn(")[1].split(")")[0]
-            assert least <= math.prod(map(int, sizes.split(", "))) < most
+            assert least <= elements(problem) < most

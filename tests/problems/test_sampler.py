@@ -40,6 +40,12 @@ TORCH = CrawlReport(
 MODULES = CrawlReport({name: ModuleSeed(name, (f"{name} 0", f"{name} 1")) for name in ("A", "B", "C")})
 
 
+def elements(problem: Problem) -> int:
+    """How many numbers its first input holds."""
+    sizes = problem.code.split("get_inputs")[1].split("torch.randn(")[1].split(")")[0]
+    return math.prod(map(int, sizes.split(", ")))
+
+
 @pytest.fixture(scope="module")
 def drawn() -> list[Problem]:
     return list(islice(sample(SCIENCE, TORCH), 80))
@@ -87,8 +93,7 @@ def test_scales_get_shapes_of_their_own() -> None:
     bounds: dict[Scale, tuple[int, int]] = {"small": (2**10, 2**19), "large": (2**17, 2**26), "huge": (2**20, 2**29)}
     for scale, (least, most) in bounds.items():
         for problem in islice(sample(SCIENCE, TORCH, scale=scale), 20):
-            sizes = problem.code.split("get_inputs")[1].split("torch.randn(")[1].split(")")[0]
-            assert least <= math.prod(map(int, sizes.split(", "))) < most
+            assert least <= elements(problem) < most
 
 
 def test_modules_of_transformers_come_by_their_share_and_alone() -> None:
