@@ -56,7 +56,7 @@ class ChildDevice:
         """Return when everything asked of the device is done."""
 
     def forget(self) -> int:
-        """Give back memory that torch keeps for later; the most bytes that it held since the last time, 0 where it keeps none."""
+        """Give back memory that torch keeps for later; the most bytes that tensors took since the last time, where it counts."""
         return 0
 
     def bound(self, share: float) -> None:
@@ -120,7 +120,7 @@ class CudaChildDevice(ChildDevice):
 
     def forget(self) -> int:
         """Empty torch's cache."""
-        most = torch.cuda.max_memory_reserved()
+        most = torch.cuda.max_memory_allocated()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return most

@@ -103,7 +103,11 @@ def use_private_folder() -> None:
 
 
 def collect() -> dict[str, bytes]:
-    """In a child: remove and return the files compiled since the last call, by path relative to the folder."""
+    """In a child: remove and return the files compiled since the last call, by path relative to the folder.
+
+    What inductor still knows of them is forgotten too: the next problem that needs the same kernel gets files of its own.
+    """
+    importlib.import_module("torch._inductor.utils").clear_caches()
     folder = Path(CODE_FOLDER)
     files = {}
     for path in [path for path in folder.rglob("*") if path.is_file()]:

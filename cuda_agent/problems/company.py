@@ -7,16 +7,24 @@ candidate would be refused for what its neighbours took, or found five times as 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuda_agent.judge.device import CONTEXT
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 LEAST = 6 * 2**30  # bytes for each candidate, context included
-ALL = 2**63  # bytes: more than there are
 # Of a problem's inputs, outputs and weights, as many as an examination holds at a time, temporaries of its own included, and
 # bytes to tell the structure of inputs (docs/experiments.md).
-INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 8, 6, 4, 5 * 2**28
+INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 6, 4, 4, 5 * 2**28
+MORE = 3  # times as much for one that lacked memory, whose own temporaries nobody knew
+
+
+class Room(NamedTuple):
+    """Memory that one candidate holds."""
+
+    size: int  # bytes
+    share: float  # of the device
+    is_all: bool  # that there is
 
 
 def needed(facts: Mapping[str, Any]) -> int:
@@ -40,18 +48,17 @@ class Company:
         self._gate = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def room(self, size: int) -> AsyncIterator[tuple[float, bool]]:
+    async def room(self, size: int) -> AsyncIterator[Room]:
         """Hold memory for `size` bytes, an equal share at least and all there is at most.
 
-        Yields what part of the device that is, and whether it is all there is. First come, first served: whoever waits for much
-        is not passed by those who want little.
+        First come, first served: whoever waits for much is not passed by those who want little.
         """
         wanted = min(self._room, max(self._least, size))
         async with self._turn, self._changed:
             await self._changed.wait_for(lambda: self._taken + wanted <= self._room)
             self._taken += wanted
         try:
-            yield wanted / self._total, wanted == self._room
+            yield Room(wanted, wanted / self._total, wanted == self._room)
         finally:
             self._taken -= wanted
             async with self._changed:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from cuda_agent.config import DatasetExecution, DatasetScience, JudgeConfig
 from cuda_agent.errors import DeviceError, SandboxError
 from cuda_agent.judge import inductor, machine, nvml
-from cuda_agent.problems.company import ALL, LEAST, Company, needed
+from cuda_agent.problems.company import LEAST, MORE, Company, needed
 from cuda_agent.problems.problem import Problem, VettedProblem
 from cuda_agent.problems.rules import Evidence, Refusal, Stage, refuse, undecided_by_one_thread
 from cuda_agent.problems.similarity import Twins, fingerprint
@@ -133,8 +133,8 @@ class Vetter:
         facts: dict[str, Any] = {}
         if refusal is None:
             refusal, facts = await self._probed(position, evidence)
-            if refusal is not None and facts.get("had_all") is False and _lacks_memory(refusal, facts):
-                refusal, facts = await self._probed(position, evidence, room=ALL)
+            while refusal is not None and facts.get("had_all") is False and _lacks_memory(refusal, facts):
+                refusal, facts = await self._probed(position, evidence, room=MORE * facts["room_bytes"])
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
@@ -152,12 +152,13 @@ class Vetter:
             else:
                 found = await self._examine(probe, ON_PAPER, payloads, evidence)
                 if found.refusal is None:
-                    async with probe.company.room(room or needed(found.facts)) as (share, had_all):
-                        payloads["run"]["share"] = share
+                    sizes = found.facts
+                    async with probe.company.room(room or needed(sizes)) as held:
+                        payloads["run"]["share"] = held.share
                         found = await self._examine(probe, METHODS, payloads, evidence)
                         async with probe.company.running(probe.child):
                             peak = await probe.rest()
-                    found.facts.update(had_all=had_all, peak_bytes=peak)
+                    found.facts.update(sizes, had_all=held.is_all, room_bytes=held.size, peak_bytes=peak)
             found.facts["stage_seconds"] = {name: round(seconds, 3) for name, seconds in probe.seconds.items()}
         return found
 

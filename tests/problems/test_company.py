@@ -6,12 +6,13 @@ import time
 import pytest
 
 from cuda_agent.judge.device import CONTEXT
-from cuda_agent.problems.company import ALL, STRUCTURE, Company, needed
+from cuda_agent.problems.company import STRUCTURE, Company, needed
 from cuda_agent.sandbox.forkserver import Child, ForkServer
 from cuda_agent.sandbox.limits import Limits
 from tests.sandbox.helpers import BINDS, HELPERS
 
 GB = 2**30
+ALL = 2**63  # bytes: more than there are
 
 
 def company(workers: int = 4) -> Company:
@@ -28,8 +29,9 @@ async def held(company: Company, size: int, entered: list[int], leave: asyncio.E
 async def test_a_share_is_what_is_needed_but_no_less_than_an_equal_one_and_no_more_than_all() -> None:
     shared = company()
     for size, share in ((0, 1 / 8), (20 * GB, 1 / 4), (ALL, 1 / 2)):
-        async with shared.room(size) as (part, is_all):
-            assert part == pytest.approx(share) and is_all == (size == ALL)
+        async with shared.room(size) as found:
+            assert found.size == max(10 * GB, min(size, 40 * GB))
+            assert found.share == pytest.approx(share) and found.is_all == (size == ALL)
 
 
 async def test_who_wants_much_waits_for_room_and_is_not_passed() -> None:
@@ -64,7 +66,7 @@ async def test_who_gives_up_waiting_keeps_no_room() -> None:
 
 
 def test_a_problem_is_believed_only_the_form_of_its_sizes() -> None:
-    assert needed({"meta_bytes": [1, 10, 100]}) == 8 + 60 + 400 + STRUCTURE
+    assert needed({"meta_bytes": [1, 10, 100]}) == 6 + 40 + 400 + STRUCTURE
     for told in ({}, {"meta_bytes": [1, 2]}, {"meta_bytes": "many"}, {"meta_bytes": [1, 2, 3.5]}):
         assert needed(told) == 0
 

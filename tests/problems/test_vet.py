@@ -34,13 +34,24 @@ async def verdict(vetter: Vetter, code: str, position: int = 0) -> VettedProblem
     return await vetter.vet(position, Problem(("x",), "test", code))
 
 
+def has_compiled_code(found: VettedProblem) -> bool:
+    with zipfile.ZipFile(inductor.bundle_path(cache_folder() / "inductor", found.code_sha256)) as bundle:
+        return any(name.endswith(".so") for name in bundle.namelist())
+
+
 async def test_a_good_problem_is_accepted_with_its_times_and_compiled_code(vetter: Vetter) -> None:
     good = await verdict(vetter, text("x = torch.relu(x)\nx = torch.softmax(x, dim=-1)"))
     assert good.accepted, good.reason
     assert good.eager_ms and good.compile_ms and good.facts["outputs"] == [["float32", [64, 256]]]
     json.dumps(dict(good.facts), allow_nan=False)
-    with zipfile.ZipFile(inductor.bundle_path(cache_folder() / "inductor", good.code_sha256)) as bundle:
-        assert any(name.endswith(".so") for name in bundle.namelist())
+    assert has_compiled_code(good)
+
+
+async def test_a_kernel_that_two_problems_share_is_in_the_bundles_of_both(vetter: Vetter) -> None:
+    code = text("x = torch.relu(x)\nx = torch.softmax(x, dim=-1)")
+    for place, note in enumerate(("# one", "# another")):
+        found = await verdict(vetter, f"{code}\n{note}", place)
+        assert found.accepted and has_compiled_code(found), found.reason
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
