@@ -15,7 +15,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from cuda_agent.judge.trees import tensors
 from cuda_agent.problems import live
 from cuda_agent.problems.live import FINE, Facts, Incomparable, apart, check_comparable, number, ratio, sample, spread
 from cuda_agent.problems.reach import Watch
-from cuda_agent.problems.scrutiny import Subject, ask, scrutinise
+from cuda_agent.problems.scrutiny import Lost, Subject, ask, scrutinise
 
 # With a compilation next door, a pass on all cores mostly waits for the scheduler's turn (4-50 ms). The quickest of many,
 # or the CPU time of a single thread if that is less, is within a factor of two: for a coarse window, never for a reward.
@@ -105,10 +105,20 @@ class Probe:
 
         return self._watched("eager", work)
 
-    def scrutinise(self, _payload: Mapping[str, Any]) -> Facts:
-        """Change one thing after another: the facts that the rules of stage `matter` read."""
-        subject = self._current()
-        return self._watched("eager", lambda: scrutinise(subject))
+    def scrutinise(self, payload: Mapping[str, Any]) -> Facts:
+        """Change one thing after another, but for what `unasked` names: the facts that the rules of stage `matter` read.
+
+        With `lost_by`, the failure is that of such a question, not of the problem.
+        """
+        subject = replace(self._current(), unasked=frozenset(map(str, payload.get("unasked", ()))))
+
+        def work() -> Facts:
+            try:
+                return scrutinise(subject)
+            except Lost as lost:
+                return {"failure": f"eager: the device was lost by a question about {lost}", "lost_by": str(lost)[:300]}
+
+        return self._watched("eager", work)
 
     def time_eager(self, payload: Mapping[str, Any]) -> Facts:
         """Milliseconds of one eager forward pass on all threads, and the better of that and `pace`'s.
@@ -180,8 +190,8 @@ class Probe:
             return facts
         torch.manual_seed(seed + 12_345)
         again, twin = ask(model, first), problem.model(seed)
-        repeats = same(first, problem.inputs(seed + 1)) and self._repeats(answer, again) and self._repeats(answer, ask(twin, first))
-        facts |= {"deterministic": repeats, "mutates_inputs": _mutates(model, first)}
+        repeats = self._repeats(answer, again) and self._repeats(answer, ask(twin, first))
+        facts |= {"deterministic": repeats and same(first, problem.inputs(seed + 1)), "mutates_inputs": _mutates(model, first)}
         facts |= _variation(first, second, answer, other) | {"varies": varies}
         facts["renewable"] = any(way.renews for way in ways_of(problem, seed + 1))
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)

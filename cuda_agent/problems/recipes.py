@@ -348,6 +348,9 @@ WRITTEN: dict[str, tuple[Template, ...]] = {
     "nn.MultiheadAttention": (
         _way("{m}({x}, {x}, {x})[0]", module="nn.MultiheadAttention({last}, 4, batch_first=True)", ranks=(3,)),
     ),
+    "nn.RNNCell": (_way("{m}({x}, {y0})", SAME, module="nn.RNNCell({last}, {last})", ranks=(2,)),),
+    "nn.GRUCell": (_way("{m}({x}, {y0})", SAME, module="nn.GRUCell({last}, {last})", ranks=(2,)),),
+    "nn.LSTMCell": (_way("{m}({x}, ({y0}, {y1}))[0]", SAME, SAME, module="nn.LSTMCell({last}, {last})", ranks=(2,)),),
     "nn.TransformerEncoderLayer": (_way("{m}({x})", module=f"nn.TransformerEncoderLayer{_LAYER}", ranks=(3,)),),
     "nn.TransformerDecoderLayer": (_way("{m}({x}, {y0})", SAME, module=f"nn.TransformerDecoderLayer{_LAYER}", ranks=(3,)),),
     "nn.TransformerEncoder": (

@@ -2,7 +2,7 @@
 
 Runs in the probe's child, on a problem that runs, is deterministic and finite. Each question is answered by running the
 problem with one thing changed: where the answer stays the same at the judge's tolerance, that thing is dead. What then
-fails to run cannot be told, and counts as alive.
+fails to run cannot be told, and counts as alive; where a GPU's context is lost by it, another child must ask the rest (`Lost`).
 """
 
 import ast
@@ -36,9 +36,13 @@ MOST_WEIGHTS = 64  # tensors of a state_dict that are asked about
 COUNTERS = "num_batches_tracked"  # of BatchNorm: nothing uses it in eval mode, every checkpoint has it
 
 
+class Lost(Exception):
+    """The device can be used no more since a question was asked, which is named."""
+
+
 @dataclass
 class Subject:
-    """A candidate under examination: two draws of inputs and the answers to them."""
+    """A candidate under examination: two draws of inputs and the answers to them; questions in `unasked` are left out."""
 
     problem: LoadedProblem
     code: str
@@ -49,6 +53,28 @@ class Subject:
     second: list[Any]
     answer: Any
     other: Any
+    unasked: frozenset[str] = frozenset()
+
+    def attempt(self, question: str, work: Callable[[], Any]) -> Any:
+        """What `work` returns, or None where the changed problem does not run: the boundary of one question.
+
+        Lack of a GPU's memory is no answer to it.
+
+        Raises:
+            Lost: it cost the device.
+        """
+        if question in self.unasked:
+            return None
+        try:
+            found = work()
+            self.problem.device.finish()  # a kernel's failure shows here, not in what is asked next
+            return found
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self.problem.device.is_spent():
+                raise Lost(question) from error
+            return None
 
 
 def ask(model: Callable[..., Any], inputs: list[Any]) -> Any:
@@ -71,19 +97,6 @@ def scrutinise(subject: Subject) -> Facts:
     return facts | {"float32_error": _float32_error(subject)}
 
 
-def _attempt(work: Callable[[], Any]) -> Any:
-    """What `work` returns, or None where the changed problem does not run: the boundary of one question.
-
-    Lack of a GPU's memory is no answer to it.
-    """
-    try:
-        return work()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:
-        return None
-
-
 # --- inputs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -96,11 +109,12 @@ def dead_inputs(subject: Subject, answer: Packed) -> list[str]:
 
 
 def _is_dead_input(subject: Subject, answer: Packed, path: tuple[Any, ...]) -> bool:
-    old, drawn = _at(subject.first, path), _attempt(lambda: _at(subject.second, path))
-    new = drawn if _exchangeable(old, drawn) else _changed(old, subject.seed)
-    if new is None:
-        return False
-    changed = _attempt(lambda: ask(subject.model, _with(subject.first, path, new)))
+    def asked() -> Any:
+        old, drawn = _at(subject.first, path), _at_or_none(subject.second, path)
+        new = drawn if _exchangeable(old, drawn) else _changed(old, subject.seed)
+        return ask(subject.model, _with(subject.first, path, new))
+
+    changed = subject.attempt(f"input {_named(path)}", asked)
     return changed is not None and alike(answer, changed)
 
 
@@ -118,6 +132,13 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 def _at(value: Any, path: tuple[Any, ...]) -> Any:
     return functools.reduce(lambda held, key: held[key], path, value)
+
+
+def _at_or_none(value: Any, path: tuple[Any, ...]) -> Any:
+    try:
+        return _at(value, path)
+    except (LookupError, TypeError):  # the other draw has another structure
+        return None
 
 
 def _with(value: Any, path: tuple[Any, ...], new: Any) -> Any:
@@ -142,7 +163,7 @@ def _exchangeable(old: Any, new: Any) -> bool:
 def _changed(value: Any, seed: int) -> Any:
     """Another value where none was drawn."""
     if isinstance(value, torch.Tensor):
-        return _attempt(lambda: redrawn(value, seed))
+        return redrawn(value, seed)
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, int) else 1.5 * value + 0.25
@@ -158,14 +179,14 @@ def _dead_weights(subject: Subject, answer: Packed) -> Facts:
     """
     state = {name: value for name, value in subject.model.state_dict().items() if not name.endswith(COUNTERS) and value.numel()}
     asked = list(state.items())[:: -(-len(state) // MOST_WEIGHTS) or 1]
-    dead = [name for name, value in asked if _is_dead_weight(subject, answer, value)]
+    dead = [name for name, value in asked if _is_dead_weight(subject, answer, name, value)]
     return {"weights": len(state), "weights_asked": len(asked), "dead_weights": dead[:8]}
 
 
-def _is_dead_weight(subject: Subject, answer: Packed, value: torch.Tensor) -> bool:
+def _is_dead_weight(subject: Subject, answer: Packed, name: str, value: torch.Tensor) -> bool:
     kept = value.clone()
-    changed = _attempt(lambda: _answer_with(subject, value, redrawn(kept, subject.seed)))
-    _attempt(lambda: value.copy_(kept))
+    changed = subject.attempt(f"weight {name}", lambda: _answer_with(subject, value, redrawn(kept, subject.seed)))
+    subject.attempt(f"weight {name} restored", lambda: value.copy_(kept))
     if changed is None:
         return False
     return same(subject.answer, changed) or (value.dim() > 1 and alike(answer, changed))
@@ -187,13 +208,14 @@ def _dead_operators(subject: Subject, answer: Packed) -> Facts:
     other = sample(subject.other)
     for shortcut in found:
         shorter = functools.partial(_function(shortcut.forward, subject), subject.model)
-        if _passes(shorter, subject.first, answer) and _passes(shorter, subject.second, other):
+        asked = f"operator {shortcut.label}"
+        if _passes(subject, asked, shorter, subject.first, answer) and _passes(subject, asked, shorter, subject.second, other):
             return {"operators_asked": len(found), "dead_operator": shortcut.label}
     return {"operators_asked": len(found), "dead_operator": None}
 
 
-def _passes(model: Callable[..., Any], inputs: list[Any], answer: Packed) -> bool:
-    changed = _attempt(lambda: ask(model, inputs))
+def _passes(subject: Subject, question: str, model: Callable[..., Any], inputs: list[Any], answer: Packed) -> bool:
+    changed = subject.attempt(question, lambda: ask(model, inputs))
     return changed is not None and alike(answer, changed)
 
 
@@ -215,7 +237,7 @@ def _value_range(subject: Subject) -> str:
         return "none"
     if any(bool((tensor < 0).any()) for tensor in floats):
         return "both"
-    answer = _attempt(lambda: ask(subject.model, applied("signs", subject.first, subject.seed)))
+    answer = subject.attempt("signs", lambda: ask(subject.model, applied("signs", subject.first, subject.seed)))
     return "degenerate" if answer is not None and finite(answer) else "needed"
 
 
@@ -224,7 +246,7 @@ def _train_differs(subject: Subject, answer: Packed) -> bool | None:
     state = subject.twin.state_dict()
     kept = {name: value.clone() for name, value in state.items()}
     torch.manual_seed(subject.seed)
-    trained = _attempt(lambda: ask(subject.twin.train(), subject.first))
+    trained = subject.attempt("train mode", lambda: ask(subject.twin.train(), subject.first))
     subject.twin.eval()
     for name, value in kept.items():
         state[name].copy_(value)
@@ -237,7 +259,7 @@ def _float32_error(subject: Subject) -> float | None:
     Ends the twin's life as a twin.
     """
     inputs = mapped(subject.first, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-    exact = _attempt(lambda: ask(subject.twin.double(), inputs))
+    exact = subject.attempt("float64", lambda: ask(subject.twin.double(), inputs))
     if exact is None:
         return None
     pairs = [pair for pair in zip(tensors(subject.answer), tensors(exact), strict=True) if is_float(pair[0])]

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,7 @@ METHODS: Methods = (
 )
 TIMED = ("pace", "time_compiled")  # by the wall's clock, on a GPU
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|out of memory|ALLOC_FAILED")
+MOST_UNASKED = 4  # questions left out because they cost a candidate its device, each at the price of an examination
 MOST_FACTS = 64_000  # characters as JSON
 GONE_SECONDS = 10.0  # for a killed process to give its memory back
 
@@ -132,18 +133,34 @@ class Vetter:
         refusal = refuse("text", evidence)
         facts: dict[str, Any] = {}
         if refusal is None:
-            refusal, facts = await self._probed(position, evidence)
-            while refusal is not None and facts.get("had_all") is False and _lacks_memory(refusal, facts):
-                refusal, facts = await self._probed(position, evidence, room=MORE * facts["room_bytes"])
+            refusal, facts = await self._until_answered(position, evidence)
         facts["vet_seconds"] = round(time.monotonic() - started, 3)
         return _vetted(position, problem, refusal, facts)
 
-    async def _probed(self, position: int, evidence: Evidence, room: int = 0) -> _Found:
+    async def _until_answered(self, position: int, evidence: Evidence) -> _Found:
+        """Examine a candidate, again with more memory if it lacked some, and without a question that cost it its device."""
+        room, unasked = 0, list[str]()
+        while True:
+            found = await self._probed(position, evidence, room, unasked)
+            if unasked:
+                found.facts["unasked"] = list(unasked)
+            lost_by = found.facts.pop("lost_by", None)
+            if found.refusal is None:
+                return found
+            if found.facts.get("had_all") is False and _lacks_memory(found.refusal, found.facts):
+                room = MORE * found.facts["room_bytes"]
+            elif isinstance(lost_by, str) and lost_by not in unasked and len(unasked) < MOST_UNASKED:
+                unasked.append(lost_by)
+            else:
+                return found
+
+    async def _probed(self, position: int, evidence: Evidence, room: int, unasked: Sequence[str]) -> _Found:
         """All stages in a probe; on a GPU within `room` bytes of its memory, or what the problem needs by its sizes."""
         code = evidence.problem.code
         payloads: dict[str, dict[str, Any]] = {
             "size": {"code": code},
             "run": {"code": code, "seed": self._science.seed * 1_000_003 + position},
+            "matter": {"unasked": list(unasked)},
             "time": {"longest_ms": self._science.window[1]},
         }
         async with self._probe() as probe:

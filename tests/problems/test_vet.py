@@ -17,7 +17,7 @@ from cuda_agent.problems.similarity import Twins
 from cuda_agent.problems.vet import Vetter, _Place
 from cuda_agent.sandbox.forkserver import ForkServer
 from cuda_agent.store.session import cache_folder
-from tests.problems.texts import text
+from tests.problems.texts import LEGAL_ONLY_AFTER_SIGMOID, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 SCIENCE = DatasetScience(count=8, eager_ms_min=0.0, eager_ms_max=50.0)
@@ -97,6 +97,14 @@ async def test_what_a_text_leaves_behind_on_paper_is_gone_when_it_runs(neighbour
     once += "\ntorch.library.impl('paper::twice', 'CompositeExplicitAutograd', lambda x: 2.0 * torch.tanh(x))\n"
     found = await verdict(neighbours, once)
     assert "multiple times" not in str(found.reason), found.reason
+
+
+async def test_a_question_that_costs_the_device_is_left_out_by_the_next_child(neighbours: Vetter) -> None:
+    """As a GPU's context is lost by an assertion of a kernel: here each failing question counts as such."""
+    lossy = "import cuda_agent.judge.child_device as device\ndevice.ChildDevice.is_spent = lambda self: True"
+    found = await verdict(neighbours, text(LEGAL_ONLY_AFTER_SIGMOID, head=lossy))
+    assert found.accepted, found.reason
+    assert found.facts["unasked"] == ["operator torch.sigmoid(x)"] and "lost_by" not in found.facts
 
 
 class Gpus:

@@ -4,6 +4,9 @@ from typing import Any
 
 from cuda_agent.config import DatasetScience
 
+LEGAL_ONLY_AFTER_SIGMOID = """x = torch.sigmoid(x)
+x = nn.functional.binary_cross_entropy(x, torch.full_like(x, 0.3), reduction="none")"""
+
 
 def catalogue(**settings: Any) -> DatasetScience:
     """Settings of a set that is composed from the catalogue."""
