@@ -14,6 +14,7 @@ answer.
 
 import contextlib
 import functools
+import itertools
 import os
 import statistics
 import threading
@@ -281,11 +282,13 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     room = min(contestant.runner.ring.room for contestant in contestants)
     count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     deadline = time.monotonic() + config.timing_seconds
+    orders: list[Sequence[Contestant]] = []
     for number in range(config.max_repetitions):
         if number and number % LONGER == 0:
             count = min(2 * count, MAX_BATCH, room)
         renewal.before_round(count)
-        for contestant in _order(contestants, number):
+        orders = orders or _orders(contestants)
+        for contestant in orders.pop():
             _guarded(contestant, functools.partial(contestant.turn, count))
         late = time.monotonic() - deadline
         if number + 1 >= config.min_repetitions and (late > 0 or _decided(contestants, empty_ns, config)):
@@ -295,10 +298,11 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     return _times(contestants, empty_ns)
 
 
-def _order(contestants: Sequence[Contestant], number: int) -> Sequence[Contestant]:
-    """Who begins changes from round to round."""
-    first = number % len(contestants)
-    return [*contestants[first:], *contestants[:first]]
+def _orders(contestants: Sequence[Contestant]) -> list[Sequence[Contestant]]:
+    """Every order of turns once, in an order that nobody can foresee: who knew what comes next could do something about it."""
+    orders: list[Sequence[Contestant]] = list(itertools.permutations(contestants))
+    SystemRandom().shuffle(orders)
+    return orders
 
 
 def _guarded(contestant: Contestant, act: Callable[[], T]) -> T:

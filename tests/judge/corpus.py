@@ -44,11 +44,11 @@ class Entry(NamedTuple):
 
 
 def entries(kind: str, backend: Backend) -> list[Entry]:
-    """All of a kind."""
-    found = []
+    """All of a kind, but for cheats that are known to be paid still (`open: true`): those with CUDA_AGENT_CORPUS=open alone."""
+    found, wants_open = [], os.environ.get("CUDA_AGENT_CORPUS") == "open"
     for path in sorted((TESTS / kind).glob("*/case.yaml")):
         case = yaml.safe_load(path.read_text())
-        if case.get("backend", "cpu") == backend:
+        if case.get("backend", "cpu") == backend and case.get("open", False) == wants_open:
             problem = (TESTS / "problems_for_judge" / f"{case['problem']}.py").read_text()
             told = (tuple(case.get("statuses", ("correct",))), case.get("ceiling", -1.0), case.get("headers", False))
             found.append(Entry(path.parent, problem, *told))
@@ -57,7 +57,7 @@ def entries(kind: str, backend: Backend) -> list[Entry]:
 
 def chosen(kind: str) -> list[Entry]:
     """A fixed, mixed choice of those for the processor; all of them with CUDA_AGENT_CORPUS=all."""
-    if os.environ.get("CUDA_AGENT_CORPUS") == "all":
+    if os.environ.get("CUDA_AGENT_CORPUS") in ("all", "open"):
         return entries(kind, "cpu")
     most, of_an_id, headers = CHOICE[kind]
     taken, found, heavy = Counter[str](), [], 0
