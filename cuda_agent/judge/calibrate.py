@@ -11,32 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from cuda_agent.judge.compare import difference
+from cuda_agent.judge.compare import Exact, difference
 from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
 SAMPLE = 2**16  # elements that tell a median
 
 
-def fault(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
-    """Why the problem cannot be judged, or an empty string, from at least two plain cases under the same weights."""
+def fault(inputs: Sequence[Packed], outputs: Sequence[Packed], exact: Exact | None = None) -> str:
+    """Why the problem cannot be judged, or an empty string, from at least two plain cases under the same weights.
+
+    `exact` is that of the first one: what a wrong answer may profit from, too.
+    """
     if not any(True for _ in leaves(outputs[0])):
         return "the reference returns no tensor"
     for name, guess in _guesses(inputs[0], outputs):
-        if not difference(outputs[0], guess):
+        if not difference(outputs[0], guess, exact):
             return f"the answer {name} passes: its tolerance cannot tell it from the right one"
     return ""
 
 
-def weakness(inputs: Sequence[Packed], outputs: Sequence[Packed]) -> str:
+def weakness(inputs: Sequence[Packed], outputs: Sequence[Packed], exact: Exact | None = None) -> str:
     """`fault`, asked of each output by itself as well, and whether one row passes for all; the same arguments."""
-    if found := fault(inputs, outputs):
+    if found := fault(inputs, outputs, exact):
         return found
+    told = None if exact is None else list(zip(leaves(exact.truth), leaves(exact.slack), strict=True))
     singles = list(zip(*(list(leaves(output)) for output in outputs), strict=False))
     for number, single in enumerate(singles):
         where = f" for output {number}" if len(singles) > 1 else ""
         for name, guess in _weak_guesses(inputs[0], single, several=len(singles) > 1):
-            if not difference(single[0], guess):
+            if not difference(single[0], guess, None if told is None else Exact(*told[number])):
                 return f"the answer {name} passes{where}: its tolerance cannot tell it from the right one"
     return ""
 
@@ -65,13 +69,14 @@ def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, P
     for leaf in leaves(inputs):
         if right[0] == "tensor" and leaf[1:3] == right[1:3]:
             yield "a copy of an input", leaf
-    coarse = list(map(_half_coarse, leaves(right)))
-    if any(leaf is not rounded for leaf, rounded in zip(leaves(right), coarse, strict=True)):
-        yield "with its smaller half in half precision", with_leaves(right, iter(coarse))
+    for name, share in (("with its smaller half", 0.5), ("with all of it", 1.0)):
+        coarse = [_coarse(leaf, share) for leaf in leaves(right)]
+        if any(leaf is not rounded for leaf, rounded in zip(leaves(right), coarse, strict=True)):
+            yield f"{name} in half precision", with_leaves(right, iter(coarse))
 
 
-def _half_coarse(leaf: Packed) -> Packed:
-    """What is smaller than the median of what is not zero, cut to 8 bits: a few huge numbers must not make the tolerance for all.
+def _coarse(leaf: Packed, share: float) -> Packed:
+    """The smaller ones of what is not zero cut to 8 bits: neither a few huge numbers nor rounding may make the tolerance for all.
 
     The leaf itself where that changes nothing.
     """
@@ -80,7 +85,7 @@ def _half_coarse(leaf: Packed) -> Packed:
     array = np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
     sizes = np.abs(array)
     some = sizes.reshape(-1)[:: max(1, sizes.size // SAMPLE)]
-    small = sizes < (np.median(some[some > 0]) if (some > 0).any() else 0.0)
+    small = sizes < (np.quantile(some[some > 0], share) if (some > 0).any() else 0.0)
     cut = np.where(small, (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32), array)
     if np.array_equal(cut, array, equal_nan=True):
         return leaf

@@ -24,8 +24,8 @@ class Findings(ctypes.Structure):
     """As in native/compare.cu."""
 
     _fields_ = [
-        *[(name, ctypes.c_ulonglong) for name in ("finite", "odd", "wrong", "first_odd", "first_wrong")],
-        *[(name, ctypes.c_double) for name in ("sum", "squares", "gap", "error")],
+        *[(name, ctypes.c_ulonglong) for name in ("finite", "odd", "wrong", "first_odd", "first_wrong", "loose", "far")],
+        *[(name, ctypes.c_double) for name in ("sum", "squares", "slack", "error")],
     ]
 
 
@@ -116,17 +116,30 @@ class DeviceArray:
         found.unequal(self.address, other.address, self.size, self.dtype.itemsize)
         return found.read()
 
-    def differing(self, dtype: str, other: "DeviceArray", truth: "DeviceArray | None", rtol: float, rounding: float) -> Findings:
-        """How an answer differs from this reference, as `compare` has it; `truth` is in float64."""
+    def spread(self, dtype: str) -> Findings:
+        """`finite` and `squares` of the elements, from their mean."""
+        return self._spread(dtype).read()
+
+    def differing(
+        self, dtype: str, other: "DeviceArray", truth: "DeviceArray | None", slack: "DeviceArray | None", rtol: float, most: float
+    ) -> Findings:
+        """How an answer differs from this reference, as `compare` has it; `truth` is in float64, `slack` in float32.
+
+        `most` is what the spread counts at most.
+        """
+        found, own = self._spread(dtype), self._numbers(dtype)
+        told = [ctypes.c_void_p(array.address if array is not None else None) for array in (truth, slack)]
+        limits = (ctypes.c_double(rtol), ctypes.c_double(most))
+        if slack is not None:
+            found.run("slacken", self.size, own[0], *told, *own[1:], *limits)
+        found.run("differ", self.size, own[0], *_places(other.address), *told, *own[1:], *limits)
+        return found.read()
+
+    def _spread(self, dtype: str) -> "_Findings":
         found, own = _Findings(self.kernels), self._numbers(dtype)
-        exact = ctypes.c_void_p(truth.address if truth is not None else None)
         found.run("moments", self.size, *own)
         found.run("spread", self.size, *own)
-        if truth is not None:
-            found.run("gap", self.size, own[0], exact, *own[1:])
-        limits = (ctypes.c_double(rtol), ctypes.c_double(rounding))
-        found.run("differ", self.size, own[0], *_places(other.address), exact, *own[1:], *limits)
-        return found.read()
+        return found
 
     def element(self, number: int) -> Any:
         """One element, by its place in the order of indices."""

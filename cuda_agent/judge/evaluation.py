@@ -25,7 +25,7 @@ from cuda_agent.judge.builds import Builds, Built
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.examination import NONSENSE, Examination, Instance, mutation
 from cuda_agent.judge.faults import Rejected, run_fault
-from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost
+from cuda_agent.judge.problem_host import Case, Opponent, Part, ProblemHost, ProblemInvalid
 from cuda_agent.judge.reward import reward
 from cuda_agent.judge.ring import Ring, Sources
 from cuda_agent.judge.stress import PLAIN, VARIANTS
@@ -318,6 +318,8 @@ class Evaluation:
             raise Rejected("hack", "clock", found)
         cases = await self.host.answers(weights, [sample.inputs for sample in times.samples])
         for sample, case in zip(times.samples, cases, strict=True):
+            if found := await asyncio.to_thread(self.host.strangeness, case):
+                raise ProblemInvalid(found)
             if found := await examination.wrong(case, sample.output):
                 raise Rejected("wrong_output", "while_timed", f"during timing, {found}")
             if sample.aliased and not case.aliases:

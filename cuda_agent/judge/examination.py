@@ -5,6 +5,7 @@ inputs and weights itself: between two questions the candidate never runs. Every
 """
 
 import asyncio
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Sequence
@@ -18,9 +19,11 @@ from cuda_agent.judge.problem_host import Case, Part, ProblemHost, ProblemInvali
 from cuda_agent.judge.ring import Ring
 from cuda_agent.judge.rounds import Account
 from cuda_agent.judge.sealing import Seal
+from cuda_agent.judge.stress import GIVEN
 from cuda_agent.judge.values import Packed, same_bytes
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
+SPREADS = 2.0  # what the spread of an answer to fresh inputs counts at most, in those of answers to drawn ones
 NONSENSE = "the process answered with nonsense"
 T = TypeVar("T")
 
@@ -128,12 +131,14 @@ class Examination:
 
     async def wrong(self, case: Case, output: Packed) -> str:
         """What is wrong with an output; the float64 reference is asked for only where the float32 one does not settle it."""
-        found = await asyncio.to_thread(difference, case.output, output)
+        spreads = [SPREADS * scale.spread for scale in self.host.usual] if case.variant == GIVEN and self.host.usual else None
+        compare = functools.partial(difference, case.output, output, spreads=spreads)
+        found = await asyncio.to_thread(compare)
         exact = await self.host.exact(case) if found else None
         if exact is None:
             return found
         try:
-            return await asyncio.to_thread(difference, case.output, output, exact)
+            return await asyncio.to_thread(compare, exact=exact)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ProblemInvalid("the reference answered with nonsense in float64") from error
 

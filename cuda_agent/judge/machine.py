@@ -14,7 +14,7 @@ from cuda_agent.config import Backend, JudgeConfig
 from cuda_agent.errors import ConfigError
 from cuda_agent.judge import nvml
 
-JUDGE_VERSION = 9  # raise when verdicts of before must not be taken for new ones
+JUDGE_VERSION = 10
 NO_GPU = "backend cuda needs an NVIDIA GPU, and {}; use --backend cpu"
 
 

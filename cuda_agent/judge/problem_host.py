@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from cuda_agent.errors import DeviceError, JudgeError
 from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.baseline_facts import BaselineFacts, BaselineLost
+from cuda_agent.judge.compare import Exact, Scale, scales
 from cuda_agent.judge.cuda_memory import Box
 from cuda_agent.judge.device import Device
 from cuda_agent.judge.ring import Ring, Sources, Way
@@ -96,7 +97,8 @@ class ProblemHost:
         self._fault: str | None = None
         self._late = 0  # time-outs in a row
         self.operators: frozenset[str] = frozenset()  # of torch that the reference calls, known after the first exam
-        self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
+        self.usual: list[Scale] = []  # of each tensor of an answer as inputs are drawn: the widest spread
+        self._opening, self._asking, self._calibrating = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self.timing = asyncio.Lock()
         self.users = 0
 
@@ -114,6 +116,9 @@ class ProblemHost:
         questions = {"shared": [list(question) for question in shared], "last": [list(question) for question in last]}
         asked = {"weights": list(weights), **questions, "sources": list(sources)}
         found: tuple[list[Part], Sources] = await self._asked("exam", asked, self._examined, self._lease)
+        async with self._calibrating:
+            if self._fault is None:
+                await self._calibrate(found[0])
         if self._fault:
             raise ProblemInvalid(self._fault)
         return found
@@ -152,21 +157,33 @@ class ProblemHost:
 
             yield draw
 
-    async def exact(self, case: Case) -> Packed | None:
-        """A case's expected output in float64; None where the problem cannot run in it. The caller holds the device's lease.
+    async def exact(self, case: Case) -> Exact | None:
+        """A case's expected output in float64 with its slack; None where the problem cannot run in it.
+
+        The caller holds the device's lease.
 
         Raises:
             ProblemInvalid: the problem fails.
         """
+        return await self._exact(case, contextlib.nullcontext)
+
+    async def _exact(self, case: Case, lease: Leased) -> Exact | None:
 
         def question() -> dict[str, Any]:
             asked = case.question
             return asked | {"inputs": self._laid(asked["inputs"])} if "inputs" in asked else asked
 
-        exact: Packed | None = await self._asked(
-            "exact", question, lambda answer: None if answer is None else self._brought(answer)
-        )
-        return exact
+        def bring(answer: Any) -> Exact | None:
+            return None if answer is None else Exact(*self._brought(answer)[1])
+
+        return await self._asked("exact", question, bring, lease)
+
+    def strangeness(self, case: Case) -> str:
+        """Why a right answer to fresh inputs cannot be told from a wrong one; empty where it can."""
+        for usual, found in zip(self.usual, scales(case.output), strict=False):
+            if usual.finite and not found.finite:
+                return "fresh inputs, made from drawn ones, leave the domain that the problem needs: its answer is not finite"
+        return ""
 
     async def opponent(self, sources: Sources, sets: int) -> Opponent:
         """The baselines, opened on first use with a ring of up to `sets` sets; hold `timing` to use them.
@@ -191,11 +208,19 @@ class ProblemHost:
             self._opponent.ring.close()
             self._opponent = None
 
-    def _calibrate(self, parts: Sequence[Part]) -> None:
-        """Find out once whether the problem can be judged at all."""
+    async def _calibrate(self, parts: Sequence[Part]) -> None:
+        """Find out once whether the problem can be judged at all, and what its answers are like."""
         plain = [case for case in parts[0].cases if case.variant == PLAIN]
-        if self._fault is None and len(plain) > 1:
-            self._fault = calibrate.fault([case.inputs for case in plain], [case.output for case in plain])
+        if len(plain) < 2:
+            return
+        questions = [case.inputs for case in plain], [case.output for case in plain]
+        exact = await self._exact(plain[0], self._lease)
+        try:
+            self._fault = await asyncio.to_thread(calibrate.fault, *questions, exact)
+            found = [await asyncio.to_thread(scales, case.output) for case in plain]
+            self.usual = [Scale(max(leaf).spread, all(one.finite for one in leaf)) for leaf in zip(*found, strict=True)]
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise ProblemInvalid("the reference answered with nonsense") from error
 
     async def _asked(
         self, method: str, question: Question, bring: Callable[[Any], T], lease: Leased = contextlib.nullcontext
@@ -266,7 +291,6 @@ class ProblemHost:
         assert self._reference is not None
         parts = [_part(part, self._brought, self._reference.peek_into) for part in answer["parts"]]
         self.operators = self.operators or frozenset(map(str, answer["operators"]))
-        self._calibrate(parts)
         inputs = tuple(self._brought(source) for source in answer["sources"])
         ways = tuple(Way(bool(mixes), int(places), float(limit)) for mixes, places, limit in answer["ways"])
         if len({_form(case.inputs) for part in parts for case in part.cases} | {_form(source) for source in inputs}) > 1:

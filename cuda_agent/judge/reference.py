@@ -11,11 +11,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda_agent.judge.child_device import ChildBox, child_device
+from cuda_agent.judge.exactness import exact
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.ring import Way
 from cuda_agent.judge.stress import GIVEN, PLAIN, applied
 from cuda_agent.judge.structure import ways_of
-from cuda_agent.judge.trees import mapped, tensors
+from cuda_agent.judge.trees import tensors
 from cuda_agent.judge.values import held, pack, unpack
 
 T = TypeVar("T")
@@ -148,14 +149,10 @@ class Reference:
         return held(pack(value, self.box.place if self.box is not None else None), self.kept)
 
     def exact(self, payload: dict[str, Any]) -> Any:
-        """The output in float64 for the weights and inputs of a case, or None."""
+        """The output in float64 for the weights and inputs of a case, and its slack (see `exactness`), or None."""
         self._begin([payload["inputs"]] if "inputs" in payload else ())
-        model, inputs = self.problem.model(payload["weights"]), self._inputs(payload)
-        try:
-            with torch.no_grad():
-                return self._done(self._held(_to(model.double()(*_to(inputs, torch.float64)), torch.float64)))
-        except Exception:  # the boundary: a problem that cannot run in float64 is compared with float32 alone
-            return None
+        found = exact(lambda: self.problem.model(payload["weights"]), self._inputs(payload))
+        return None if found is None else self._done(self._held(found))
 
     def _inputs(self, question: dict[str, Any]) -> list[Any]:
         seed, variant = question["seed"], question["variant"]
@@ -167,11 +164,6 @@ class Reference:
     def _free(self, inputs: list[Any]) -> list[bool]:
         """Which of the tensors have no structure."""
         return [way.is_free(tensor.numel()) for way, tensor in zip(self._ways, tensors(inputs), strict=True)]
-
-
-def _to(value: Any, dtype: torch.dtype) -> Any:
-    """Floating-point tensors in another type."""
-    return mapped(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 def _finite(output: Any) -> bool:

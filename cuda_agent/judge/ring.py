@@ -154,9 +154,14 @@ class Ring:
         self._drawn = 0
 
     @property
+    def mixes(self) -> bool:
+        """Whether no tensor comes as it was drawn."""
+        return all(way.mixes for way in self._ways)
+
+    @property
     def room(self) -> int:
         """Most calls of a batch: as many as there are sets, and where a tensor comes as it was drawn, as there are draws."""
-        return self.layout.sets if all(way.mixes for way in self._ways) else min(self.layout.sets, len(self._sources))
+        return self.layout.sets if self.mixes else min(self.layout.sets, len(self._sources))
 
     def close(self) -> None:
         """Give the memory back."""

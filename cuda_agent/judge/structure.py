@@ -5,34 +5,33 @@ that are indices. Fresh values keep that (`ring.Way`). What is found is a guess 
 submission: a structure that is none of those looked for is lost (docs/decisions/008).
 """
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.ring import Way
-from cuda_agent.judge.trees import mapped, tensors
+from cuda_agent.judge.trees import replaced, tensors
 
 DRAWS = 3
 SAMPLE = 4_096  # elements that tell how many values there are
 MOST = 2**24  # elements that are looked at
 FEW = 64  # different values in a sample: labels or steps, no measurements
 CERTAIN = 20.0  # natural logarithm of the odds against an order by chance
-BEND, KNEE = 1.0, 0.25  # that a problem is tried with
+BEND, KNEE, MIXES = 1.0, 0.25, (0.5, 0.3)  # that a problem is tried with
+UNLIKE = 8.0  # times as wide, or as narrow, is another domain
 
 
 def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
-    """A way for each tensor of the problem's inputs: the boldest with which the problem runs and stays finite."""
+    """A way for each tensor of the problem's inputs: the boldest that the problem takes as it takes drawn ones."""
     draws = [problem.inputs(seed + number) for number in range(DRAWS)]
     ways = [way(column) for column in zip(*map(tensors, draws), strict=True)]
     model = problem.model(seed)
-    for weaker in (_as_found, _unbent, _unmoved):
-        tried = [weaker(one) for one in ways]
-        if all(_is_plain(one, tensor) for one, tensor in zip(tried, tensors(draws[0]), strict=True)):
-            break
-        if _stands(model, draws[0], tried):
+    for tried in _ever_weaker(ways):
+        if _stands(model, draws, tried):
             break
     return tried
 
@@ -70,48 +69,79 @@ def _places(tensor: torch.Tensor, *found: int | None) -> int:
 # --- how a problem takes it -------------------------------------------------------------------------------------------------
 
 
-def _as_found(one: Way) -> Way:
-    return one
+def _ever_weaker(ways: list[Way]) -> Iterator[list[Way]]:
+    """As found, then without bends, without mixing one tensor, any of them, without moving what was not mixed, as drawn."""
+    yield ways
+    unbent = [one._replace(limit=0.0) for one in ways]
+    if unbent != ways:
+        yield unbent
+    unmoved = [one if one.mixes else Way(False, 1) for one in unbent]
+    if unmoved != unbent:
+        yield unmoved
+    mixing = [number for number, one in enumerate(ways) if one.mixes]
+    if len(mixing) > 1:
+        yield from ([*unbent[:number], unbent[number]._replace(mixes=False), *unbent[number + 1 :]] for number in mixing)
+    yield [one._replace(mixes=False) for one in unbent]
+    yield [Way(False, 1)] * len(ways)
 
 
-def _unbent(one: Way) -> Way:
-    return one._replace(limit=0.0)
-
-
-def _unmoved(one: Way) -> Way:
-    return Way(True, one.places) if one.mixes else Way(False, 1)
-
-
-def _is_plain(one: Way, tensor: torch.Tensor) -> bool:
-    """Whether nothing happens to a tensor that a problem could mind: its own values, mixed ones at most."""
-    return one.is_free(tensor.numel()) or (not one.limit and one.places == 1)
-
-
-def _stands(model: torch.nn.Module, inputs: list[Any], ways: Sequence[Way]) -> bool:
-    """Whether the problem takes rolled and bent inputs as it takes drawn ones."""
-    given = iter(ways)
-    changed = mapped(clone(inputs), lambda tensor: _changed(tensor, next(given)))
+def _stands(model: torch.nn.Module, draws: Sequence[list[Any]], ways: Sequence[Way]) -> bool:
+    """Whether the problem takes renewed inputs as it takes drawn ones: finite answers, spread about as widely."""
     with torch.no_grad():
-        if not _is_finite(model(*clone(inputs))):
+        usual = [_answer_scales(model(*clone(draw))) for draw in draws[:2]]
+        if not all(scale.finite for scales in usual for scale in scales):
             return True  # nor does it give finite answers as drawn
         try:
-            return _is_finite(model(*changed))
+            for (one, other), share in zip(itertools.pairwise(draws), MIXES, strict=True):
+                found = _answer_scales(model(*_renewed(one, other, ways, share)))
+                if not all(map(_is_alike, zip(*usual, strict=True), found)):
+                    return False
         except torch.OutOfMemoryError:
             raise
         except Exception:  # the boundary: whatever a problem raises, it does not take them
             return False
+    return True
 
 
-def _changed(tensor: torch.Tensor, one: Way) -> torch.Tensor:
-    if one.is_free(tensor.numel()) or not tensor.numel():
-        return tensor
-    step = tensor.numel() // one.places
-    rolled = tensor.reshape(-1).roll(step * (one.places // 3 + 1)).reshape(tensor.shape)
-    return rolled + BEND * rolled.sign() * (rolled.abs() - KNEE * one.limit).relu() if one.limit else rolled
+def _renewed(one: list[Any], other: list[Any], ways: Sequence[Way], share: float) -> list[Any]:
+    pairs = zip(tensors(one), tensors(other), ways, strict=True)
+    return list(replaced(one, [_changed(mine, theirs, way, share) for mine, theirs, way in pairs]))
 
 
-def _is_finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors(value))
+def _changed(mine: torch.Tensor, theirs: torch.Tensor, one: Way, share: float) -> torch.Tensor:
+    """As `Ring.refresh` makes a tensor, on fixed terms."""
+    if not mine.numel():
+        return mine
+    step = mine.numel() // one.places
+    mixed = mine.reshape(-1).roll(step * (one.places // 3 + 1))
+    if one.mixes:
+        mixed = share * mixed + (1.0 - share) * theirs.reshape(-1).roll(step * (one.places // 5 + 1))
+    mixed = mixed.reshape(mine.shape)
+    if one.limit:
+        mixed = mixed + BEND * mixed.sign() * (mixed.abs() - KNEE * one.limit).relu()
+    return mine.detach().clone(memory_format=torch.preserve_format).copy_(mixed)
+
+
+class AnswerScale(NamedTuple):
+    """Of a tensor of an answer: the standard deviation, whether all is finite."""
+
+    spread: float
+    finite: bool
+
+
+def _answer_scales(answer: Any) -> list[AnswerScale]:
+    found = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors(answer)]
+    return [AnswerScale(_spread(one), bool(torch.isfinite(one).all())) for one in found if one.is_floating_point()]
+
+
+def _spread(tensor: torch.Tensor) -> float:
+    wide = tensor if tensor.itemsize > 2 else tensor.float()
+    return float(wide.std(correction=0)) if wide.numel() > 1 else 0.0
+
+
+def _is_alike(usual: Sequence[AnswerScale], found: AnswerScale) -> bool:
+    widest, narrowest = max(usual).spread, min(usual).spread
+    return found.finite and narrowest / UNLIKE <= found.spread <= UNLIKE * widest
 
 
 # --- what all draws have in common: the first dimension of the blocks that have it, or None --------------------------------

@@ -224,8 +224,9 @@ def measure(
 ) -> Times:
     """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up frozen.
 
-    `renew` draws anew what the fresh inputs of so many calls are made from; it is called before each round, or less often if
-    that takes long.
+    `renew` draws anew what the fresh inputs of so many calls are made from; it is called before each round, or where inputs are
+    mixed from draws less often if that takes long. Where they come as they were drawn, none serves two rounds: batches are as
+    short as drawing is slow.
 
     Raises:
         ChildFailed: from the candidate; the baseline's is raised as BaselineLost.
@@ -239,7 +240,7 @@ def measure(
                 _guarded(contestant, contestant.runner.stand_ready)
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
                 _guarded(contestant, functools.partial(contestant.runner.child.hasten, config.threads))
-            return _rounds(contestants, config, _Renewal(renew))
+            return _rounds(contestants, config, _Renewal(renew, always=not candidate.ring.mixes))
         finally:
             for runner in (candidate, baseline):
                 runner.child.dismiss()
@@ -261,15 +262,24 @@ def _prompt_thread() -> Iterator[None]:
 
 
 class _Renewal:
-    """Calls `renew` before a round, at most so often that it takes RENEW_SECONDS a round."""
+    """Calls `renew` before a round: always, or at most so often that it takes RENEW_SECONDS a round."""
 
-    def __init__(self, renew: Callable[[int], None] | None) -> None:
-        self._renew, self._credit = renew, 0.0
+    def __init__(self, renew: Callable[[int], None] | None, *, always: bool) -> None:
+        self._renew, self._credit, self._always = renew, 0.0, always
+
+    def fitting(self, count: int) -> int:
+        """How many calls of a batch, up to `count`, can have draws of their own in about RENEW_SECONDS."""
+        if self._renew is None or not self._always:
+            return count
+        started = time.monotonic()
+        self._renew(1)
+        each = (time.monotonic() - started) / 2  # draws for one call, and one to mix with
+        return max(1, min(count, int(RENEW_SECONDS / each)))
 
     def before_round(self, count: int) -> None:
         """A round of batches of so many calls begins."""
         self._credit += RENEW_SECONDS
-        if self._renew is not None and self._credit > 0:
+        if self._renew is not None and (self._always or self._credit > 0):
             started = time.monotonic()
             self._renew(count)
             self._credit -= time.monotonic() - started
@@ -279,7 +289,7 @@ def _rounds(contestants: Sequence[Contestant], config: JudgeConfig, renewal: _Re
     # By the baselines alone: a candidate could dawdle over empty batches, or hurry over the first calls, for its profit.
     empty_ns = min(_guarded(contestant, contestant.empty) for contestant in contestants[1:])
     quickest = _guarded(contestants[1], contestants[1].first)
-    room = min(contestant.runner.ring.room for contestant in contestants)
+    room = renewal.fitting(min(contestant.runner.ring.room for contestant in contestants))
     count = max(1, min(MAX_BATCH, room, round(BATCH_MS * 1e6 / max(quickest, 1))))
     deadline = time.monotonic() + config.timing_seconds
     orders: list[Sequence[Contestant]] = []

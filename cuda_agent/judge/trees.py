@@ -1,6 +1,6 @@
 """Live values in children: tensors in nested lists, tuples and dictionaries, walked in one way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,6 +15,12 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
     return value
+
+
+def replaced(value: Any, others: Iterable[torch.Tensor]) -> Any:
+    """The same containers around other tensors, in the order of `tensors`."""
+    rest = iter(others)
+    return mapped(value, lambda _: next(rest))
 
 
 def tensors(value: Any) -> list[torch.Tensor]:

@@ -4,8 +4,8 @@
 #include <cuda_fp16.h>
 
 struct Findings {
-  unsigned long long finite, odd, wrong, first_odd, first_wrong;
-  double sum, squares, gap, error;
+  unsigned long long finite, odd, wrong, first_odd, first_wrong, loose, far;
+  double sum, squares, slack, error;
 };
 
 struct Shape {
@@ -67,20 +67,32 @@ extern "C" __global__ void spread(const void* reference, long count, int type, F
   add(&found->squares, squares);
 }
 
-// The largest distance from the truth.
-extern "C" __global__ void gap(const void* reference, const double* truth, long count, int type, Findings* found) {
-  double largest = 0.0;
-  for (long i = begin(); i < count; i += step()) {
-    const double value = at(reference, type, i);
-    if (isfinite(value) && isfinite(truth[i])) largest = max(largest, fabs(value - truth[i]));
-  }
-  raise(&found->gap, largest);
+// What an element should be: the truth, where there is one.
+__device__ double exact(const double* truth, double right, long i) { return truth && isfinite(truth[i]) ? truth[i] : right; }
+
+__device__ double spread_of(const Findings* found, double most) {
+  return found->finite ? min(most, sqrt(found->squares / static_cast<double>(found->finite))) : 0.0;
 }
 
-// After moments, spread and gap: which elements of the answer are off by more than is allowed; `truth` may be null.
-extern "C" __global__ void differ(const void* reference, const void* answer, const double* truth, long count, int type, double rtol, double rounding, Findings* found) {
-  const double deviation = found->finite ? sqrt(found->squares / static_cast<double>(found->finite)) : 0.0, slack = rounding * found->gap;
-  unsigned long long odd = 0, wrong = 0, first_odd = ~0ull, first_wrong = ~0ull;
+// After moments and spread: the largest slack, and how many elements have more of it than the tolerance.
+extern "C" __global__ void slacken(const void* reference, const double* truth, const float* slack, long count, int type, double rtol, double most, Findings* found) {
+  const double deviation = spread_of(found, most);
+  unsigned long long loose = 0;
+  double largest = 0.0;
+  for (long i = begin(); i < count; i += step()) {
+    const double right = at(reference, type, i);
+    if (!isfinite(right)) continue;
+    largest = max(largest, static_cast<double>(slack[i]));
+    loose += slack[i] > rtol * (deviation + fabs(exact(truth, right, i)));
+  }
+  raise(&found->slack, largest);
+  add(&found->loose, loose);
+}
+
+// After these: which elements of the answer are off by more than is allowed; `truth` and `slack` may be null.
+extern "C" __global__ void differ(const void* reference, const void* answer, const double* truth, const float* slack, long count, int type, double rtol, double most, Findings* found) {
+  const double deviation = spread_of(found, most), largest = found->slack;
+  unsigned long long odd = 0, wrong = 0, far = 0, first_odd = ~0ull, first_wrong = ~0ull;
   double error = 0.0;
   for (long i = begin(); i < count; i += step()) {
     const double right = at(reference, type, i), got = at(answer, type, i);
@@ -88,9 +100,10 @@ extern "C" __global__ void differ(const void* reference, const void* answer, con
       ++odd;
       first_odd = min(first_odd, static_cast<unsigned long long>(i));
     } else if (isfinite(right)) {
-      const double exact = truth && isfinite(truth[i]) ? truth[i] : right, distance = fabs(got - exact);
+      const double wanted = exact(truth, right, i), distance = fabs(got - wanted), tolerance = rtol * (deviation + fabs(wanted));
       error = max(error, distance);
-      if (distance > rtol * (deviation + fabs(exact)) + slack) {
+      far += distance > tolerance + largest;
+      if (distance > tolerance + (slack ? slack[i] : 0.0)) {
         ++wrong;
         first_wrong = min(first_wrong, static_cast<unsigned long long>(i));
       }
@@ -98,6 +111,7 @@ extern "C" __global__ void differ(const void* reference, const void* answer, con
   }
   add(&found->odd, odd);
   add(&found->wrong, wrong);
+  add(&found->far, far);
   lower(&found->first_odd, first_odd);
   lower(&found->first_wrong, first_wrong);
   raise(&found->error, error);
