@@ -30,7 +30,7 @@ from cuda_agent.sandbox.lease import Lease
 from cuda_agent.store.datasets import add_problem, close_dataset, open_dataset
 from cuda_agent.store.session import Store
 
-VERSION = 5  # of the stages `dataset` and `vetting`
+VERSION = 6  # of the stages `dataset` and `vetting`
 LICENSE = "apache-2.0"  # of what is composed here
 PACKAGES = ("cuda-agent", "torch", "transformers")
 

@@ -22,8 +22,6 @@ import torch
 
 from cuda_agent.judge import calibrate, inductor
 from cuda_agent.judge.child_device import ChildDevice, MetaDevice, child_device
-from cuda_agent.judge.compare import Exact
-from cuda_agent.judge.exactness import exact
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.structure import ways_of
 from cuda_agent.judge.trees import tensors
@@ -194,8 +192,7 @@ class Probe:
         again, twin = ask(model, first), problem.model(seed)
         repeats = self._repeats(answer, again) and self._repeats(answer, ask(twin, first))
         facts |= {"deterministic": repeats and same(first, problem.inputs(seed + 1)), "mutates_inputs": _mutates(model, first)}
-        exactly = exact(lambda: problem.model(seed), first)
-        facts |= _variation((first, second), (answer, other), exactly) | {"varies": varies}
+        facts |= _variation(first, second, answer, other) | {"varies": varies}
         facts["renewable"] = any(way.renews for way in ways_of(problem, seed + 1))
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
@@ -300,14 +297,13 @@ def _mutates(model: torch.nn.Module, inputs: list[Any]) -> bool:
     return not same(inputs, used)
 
 
-def _variation(inputs: tuple[Any, Any], answers: tuple[Any, Any], exactly: tuple[Any, Any] | None) -> Facts:
+def _variation(first: list[Any], second: list[Any], answer: Any, other: Any) -> Facts:
     """Whether inputs differ at all, and what answers could be had without work."""
-    shares = [live.commonest_share(tensor) for tensor in tensors(answers[0]) if tensor.numel() > FEW]
-    questions = [[sample(value, FINE) for value in draws] for draws in (inputs, answers)]
-    told = None if exactly is None else Exact(*(sample(value, FINE) for value in exactly))
+    shares = [live.commonest_share(tensor) for tensor in tensors(answer) if tensor.numel() > FEW]
+    questions = [[sample(value, FINE) for value in draws] for draws in ((first, second), (answer, other))]
     return {
-        "inputs_vary": not same(*inputs),
-        "trivial": calibrate.weakness(questions[0], questions[1], told),
+        "inputs_vary": not same(first, second),
+        "trivial": calibrate.weakness(questions[0], questions[1]),
         "commonest_share": round(max(shares, default=0.0), 4),
     }
 

@@ -188,7 +188,9 @@ def _value_range(evidence: Evidence) -> str | None:
 
 def _well_conditioned(evidence: Evidence) -> str | None:
     error = evidence.facts["float32_error"]
-    return f"float32 is {error:.2g} of the spread away from float64" if error is not None and error > FLOAT32_NOISE else None
+    if error is not None and error > FLOAT32_NOISE:
+        return f"float32 is {error:.2g} of the spread away from float64"
+    return f"rounding counts for too much: {found}" if (found := evidence.facts["unjudged"]) else None
 
 
 def _not_a_twin(evidence: Evidence) -> str | None:

@@ -13,11 +13,15 @@ from typing import Any
 
 import torch
 
+from cuda_agent.judge.calibrate import weakness
+from cuda_agent.judge.compare import Exact
+from cuda_agent.judge.exactness import exact
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.stress import applied
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import Packed
 from cuda_agent.problems.live import (
+    FINE,
     Facts,
     alike,
     apart,
@@ -94,6 +98,7 @@ def scrutinise(subject: Subject) -> Facts:
     facts: Facts = {"dead_inputs": dead_inputs(subject, answer), **_dead_weights(subject, answer)}
     facts |= _dead_operators(subject, answer)
     facts |= {"value_range": _value_range(subject), "train_differs": _train_differs(subject, answer)}
+    facts["unjudged"] = _unjudged(subject)
     return facts | {"float32_error": _float32_error(subject)}
 
 
@@ -253,14 +258,24 @@ def _train_differs(subject: Subject, answer: Packed) -> bool | None:
     return None if trained is None else not alike(answer, trained)
 
 
+def _unjudged(subject: Subject) -> str:
+    """What passes for right once rounding is allowed for as the judge does; empty if nothing does."""
+    found = subject.attempt("rounding", lambda: exact(lambda: subject.problem.model(subject.seed), subject.first))
+    if found is None:
+        return ""
+    questions = ((subject.first, subject.second), (subject.answer, subject.other))
+    inputs, outputs = ([sample(value, FINE) for value in draws] for draws in questions)
+    return weakness(inputs, outputs, Exact(*(sample(value, FINE) for value in found)))
+
+
 def _float32_error(subject: Subject) -> float | None:
     """Mean difference from the twin in float64, in standard deviations of the output; None where that does not run.
 
     Ends the twin's life as a twin.
     """
     inputs = mapped(subject.first, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-    exact = subject.attempt("float64", lambda: ask(subject.twin.double(), inputs))
-    if exact is None:
+    wide = subject.attempt("float64", lambda: ask(subject.twin.double(), inputs))
+    if wide is None:
         return None
-    pairs = [pair for pair in zip(tensors(subject.answer), tensors(exact), strict=True) if is_float(pair[0])]
+    pairs = [pair for pair in zip(tensors(subject.answer), tensors(wide), strict=True) if is_float(pair[0])]
     return number(max((ratio(apart(*pair), spread(pair[1])) for pair in pairs if pair[0].shape == pair[1].shape), default=0.0))

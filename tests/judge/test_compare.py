@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_agent.judge.compare import difference
+from cuda_agent.judge.compare import RTOL, STRAYS, Exact, Scale, difference, scales
 
 RNG = np.random.default_rng(0)
 BASE = RNG.standard_normal((64, 128)).astype(np.float32)
@@ -16,6 +16,10 @@ BASE = RNG.standard_normal((64, 128)).astype(np.float32)
 def tensor(array: Any, dtype: str = "") -> list[Any]:
     array = np.asarray(array)
     return ["tensor", dtype or array.dtype.name, list(array.shape), array]
+
+
+def known(exact: Any, slack: Any) -> Exact:
+    return Exact(tensor(np.asarray(exact, np.float64)), tensor(np.asarray(slack, np.float32)))
 
 
 def test_equal_and_rounding_pass() -> None:
@@ -51,7 +55,7 @@ def test_another_order_of_summation_passes() -> None:
     forward = np.add.accumulate(wide, axis=1)[:, -1]
     backward = np.add.accumulate(wide[:, ::-1], axis=1)[:, -1]
     exact = wide.astype(np.float64).sum(axis=1)
-    assert difference(tensor(forward), tensor(backward), tensor(exact)) == ""
+    assert difference(tensor(forward), tensor(backward), known(exact, 4 * np.abs(forward - exact))) == ""
 
 
 @settings(max_examples=200, deadline=None)
@@ -62,7 +66,67 @@ def test_what_passes_without_the_exact_answer_passes_with_it(seed: int, rounding
     reference = (exact + rng.standard_normal(exact.shape) * 10.0 ** (scale + rounding)).astype(np.float32)
     answer = (reference + rng.standard_normal(exact.shape) * 10.0 ** (scale + error)).astype(np.float32)
     if difference(tensor(reference), tensor(answer)) == "":
-        assert difference(tensor(reference), tensor(answer), tensor(exact)) == ""
+        assert difference(tensor(reference), tensor(answer), known(exact, 4 * np.abs(reference - exact))) == ""
+
+
+def test_slack_is_each_elements_own() -> None:
+    slack = np.zeros(BASE.shape)
+    slack[5, 6] = 0.5
+    near, elsewhere = BASE.copy(), BASE.copy()
+    near[5, 6] += 0.4
+    elsewhere[5, 7] += 0.4
+    assert difference(tensor(BASE), tensor(near), known(BASE, slack)) == ""
+    assert "first at [5, 7]" in difference(tensor(BASE), tensor(elsewhere), known(BASE, slack))
+
+
+def test_a_few_may_stray_where_many_have_more_slack_than_tolerance() -> None:
+    slack = np.zeros(BASE.shape)
+    slack[0, :] = slack[1, :] = slack[2, :] = 0.5
+    answer = BASE.copy()
+    most = slack[slack > 0].size // STRAYS
+    answer.reshape(-1)[-most:] += 0.4
+    assert most == 1 and difference(tensor(BASE), tensor(answer), known(BASE, slack)) == ""
+    answer[-1, -1 - most] += 0.4
+    assert "differ" in difference(tensor(BASE), tensor(answer), known(BASE, slack))
+    answer = BASE.copy()
+    answer[-1, -1] += 0.6
+    assert "differ" in difference(tensor(BASE), tensor(answer), known(BASE, slack)), "farther than any slack"
+
+
+def test_a_wide_answer_buys_no_tolerance_beyond_the_usual_spread() -> None:
+    wide = BASE.copy()
+    wide[0, 0] = 1e6
+    answer = wide + np.float32(0.1) * (wide < 1e5)
+    assert difference(tensor(wide), tensor(answer)) == ""
+    assert "differ" in difference(tensor(wide), tensor(answer), spreads=[2.0])
+    assert difference(tensor(wide), tensor(wide.copy()), spreads=[2.0]) == ""
+
+
+def test_exact_answers_of_another_form_are_refused() -> None:
+    with pytest.raises(ValueError, match="form"):
+        difference(tensor(BASE), tensor(BASE), known(BASE[:1], np.zeros(BASE[:1].shape)))
+    with pytest.raises(ValueError):
+        difference(["list", [tensor(BASE), tensor(BASE)]], ["list", [tensor(BASE), tensor(BASE)]], known(BASE, BASE))
+
+
+def test_items_take_their_own_slack() -> None:
+    none, wide = np.zeros(BASE.shape), np.full(BASE.shape, 0.5)
+    exact = Exact(
+        ["list", [tensor(BASE.astype(np.float64))] * 2],
+        ["list", [tensor(none.astype(np.float32)), tensor(wide.astype(np.float32))]],
+    )
+    one, other = tensor(BASE), tensor(BASE + np.float32(0.4))
+    assert difference(["list", [one, one]], ["list", [one, other]], exact) == ""
+    assert "output[0]" in difference(["list", [one, one]], ["list", [other, one]], exact)
+
+
+def test_scales_tell_spread_and_whether_all_is_finite() -> None:
+    odd = BASE.copy()
+    odd[0, 0] = np.nan
+    plain, broken, counted = scales(["list", [tensor(BASE), tensor(odd), tensor(np.array([1, 2]))]])
+    assert plain.finite and plain.spread == pytest.approx(BASE.std(), rel=1e-5)
+    assert not broken.finite and broken.spread == pytest.approx(BASE.std(), rel=1e-2)
+    assert counted == Scale(0.0, True) and RTOL["float32"] == 1e-4
 
 
 def test_message_names_place_values_and_tolerance() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cuda_agent.judge import glue, machine
-from cuda_agent.judge.compare import difference
+from cuda_agent.judge.compare import Exact, difference, scales
 from cuda_agent.judge.values import leaves, with_leaves
 from cuda_agent.store.session import cache_folder
 
@@ -67,12 +67,46 @@ def test_the_same_differences_are_found(kernels: Path, dtype: str, shape: tuple[
 def test_the_exact_answer_widens_what_is_allowed_alike(kernels: Path, dtype: str) -> None:
     expected = drawn(dtype, (300, 70), 4)
     exact = np.random.default_rng(4).normal(0, 3, (300, 70))
-    for factor in (0.0, 1e-5, 1e-4, 1e-2):
+    slack = np.abs(np.random.default_rng(5).normal(0, 1e-3, (300, 70))).astype(np.float32)
+    slack[slack < 1e-3] = 0
+    told = Exact(packed("float64", exact), packed("float32", slack))
+    lift = Exact(*(lifted(kernels, value) for value in told))
+    outcomes = set()
+    for factor in (0.0, 1e-5, 1e-4, 3e-4, 1e-3, 1e-2, 1e-1):
         got = (exact * (1 + factor)).astype(np.float32)
         stored = (got.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else got.astype(dtype)
-        one, other, truth = packed(dtype, expected), packed(dtype, stored), packed("float64", exact)
-        here, there = difference(one, other, truth), difference(*(lifted(kernels, value) for value in (one, other, truth)))
-        assert there == here
+        one, other = packed(dtype, expected), packed(dtype, stored)
+        for spreads in (None, [1e-3]):
+            here = difference(one, other, told, spreads=spreads)
+            there = difference(lifted(kernels, one), lifted(kernels, other), lift, spreads=spreads)
+            assert there == here
+            outcomes.add(bool(here))
+    assert outcomes == {True, False}
+
+
+def test_strays_are_counted_alike(kernels: Path) -> None:
+    expected = drawn("float32", (64, 128), 6)
+    slack = np.zeros(expected.shape, np.float32)
+    slack[:5] = 0.5
+    told = Exact(packed("float64", expected.astype(np.float64)), packed("float32", slack))
+    lift = Exact(*(lifted(kernels, value) for value in told))
+    for count, off in ((0, 0.4), (1, 0.4), (2, 0.4), (3, 0.4), (1, 0.6), (300, 0.4)):
+        got = expected.copy()
+        got.reshape(-1)[len(got.reshape(-1)) - count :] += np.float32(off)
+        one, other = packed("float32", expected), packed("float32", got)
+        here, there = difference(one, other, told), difference(lifted(kernels, one), lifted(kernels, other), lift)
+        assert there == here and bool(here) == (count > 2 or off > 0.5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scales_are_found_alike(kernels: Path, dtype: str) -> None:
+    values = drawn(dtype, (257, 129), 7)
+    for spoiled in (False, True):
+        if spoiled and values.dtype.kind in "fc":
+            values[3, 4] = np.inf
+        here, there = scales(packed(dtype, values)), scales(lifted(kernels, packed(dtype, values)))
+        assert [one.finite for one in here] == [one.finite for one in there]
+        assert [one.spread for one in here] == pytest.approx([one.spread for one in there], rel=1e-6)
 
 
 def test_what_is_not_finite_must_be_so_in_both(kernels: Path) -> None:

@@ -35,7 +35,9 @@ class Told:
         self.times, self.wall, self.batches = times, wall, list[int]()
         self.form: Sequence[Any] = ()
         self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None, dismiss=lambda: None)
-        self.ring = SimpleNamespace(room=MAX_BATCH, take=lambda count: list(range(count)), refresh=lambda number: None)
+        self.ring = SimpleNamespace(
+            room=MAX_BATCH, take=lambda count: list(range(count)), refresh=lambda number: None, mixes=True
+        )
 
     def account(self) -> Account:
         return Account(0, 0, 0)
@@ -101,18 +103,29 @@ def test_a_speed_that_comes_and_goes_for_all_does_not_show_in_the_ratio() -> Non
 
 
 def test_what_fresh_inputs_are_made_from_is_drawn_anew_unless_that_takes_long() -> None:
-    def rounds(seconds: float) -> list[int]:
-        counts: list[int] = []
-
-        def renew(count: int) -> None:
-            counts.append(count)
-            time.sleep(seconds)
-
-        pair = (Told(lambda n: 1_000_000, lambda n: 1_000_000) for _ in range(2))
-        config = JudgeConfig(timing_seconds=60.0, min_repetitions=20, max_repetitions=20)
-        measure(*pair, compiles=False, config=config, renew=renew)  # type: ignore[arg-type]
-        return counts
-
-    quick, slow = rounds(0.0), rounds(0.3)
+    quick, slow = _renewals(0.0), _renewals(0.3)
     assert len(quick) == 20 and quick[0] == 2 and max(quick) == 4
     assert 2 <= len(slow) <= 8
+
+
+def test_no_draw_serves_two_rounds_where_inputs_come_as_they_were_drawn() -> None:
+    quick, slow = _renewals(0.0, mixes=False), _renewals(0.06, mixes=False)
+    assert len(quick) == len(slow) == 20 + 1, "the first one tells how long that takes"
+    assert max(quick[1:]) == 4 and 1 < max(slow[1:]) < 4
+    assert set(_renewals(0.3, mixes=False)[1:]) == {1}
+
+
+def _renewals(seconds: float, *, mixes: bool = True) -> list[int]:
+    """For how many calls inputs were drawn, each time, in twenty rounds, where two draws take so long."""
+    counts: list[int] = []
+
+    def renew(count: int) -> None:
+        counts.append(count)
+        time.sleep(seconds)
+
+    pair = [Told(lambda n: 1_000_000, lambda n: 1_000_000) for _ in range(2)]
+    for one in pair:
+        one.ring.mixes = mixes
+    config = JudgeConfig(timing_seconds=60.0, min_repetitions=20, max_repetitions=20)
+    measure(*pair, compiles=False, config=config, renew=renew)  # type: ignore[arg-type]
+    return counts

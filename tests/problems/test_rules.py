@@ -29,6 +29,7 @@ GOOD = {
     "dead_operator": None,
     "value_range": "both",
     "float32_error": 1e-7,
+    "unjudged": "",
     "eager_ms": 0.4,
     "compile_error": 1e-8,
 }
@@ -65,6 +66,7 @@ def test_good_facts_pass_every_stage() -> None:
         ("matter", "no_dead_operator", {"dead_operator": "torch.relu(x)"}),
         ("matter", "value_range", {"value_range": "degenerate"}),
         ("matter", "well_conditioned", {"float32_error": 0.01}),
+        ("matter", "well_conditioned", {"unjudged": "the answer with all of it in half precision passes"}),
         ("time", "eager_time", {"eager_ms": 0.06}),
         ("time", "eager_time", {"eager_ms": 4.1}),
         ("compile", "runs_compiled", {"failure": "compile: Unsupported"}),

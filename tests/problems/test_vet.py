@@ -194,6 +194,10 @@ def two(second: str, body: str) -> str:
         ("no_dead_operator", text("x = self.norm(torch.tanh(x))", init="self.norm = nn.BatchNorm1d(256)")),  # as initialised
         ("value_range", text("x = torch.tanh(x)", inputs="torch.rand(64, 256)")),
         ("well_conditioned", text("x = (x + 1e6) - 1e6")),
+        (
+            "well_conditioned",
+            text("x = torch.remainder(self.layer(x) * 3000.0, 1.0)", init="self.layer = nn.Linear(256, 256)"),
+        ),
     ],
 )
 async def test_a_bad_problem_is_refused_by_its_rule(vetter: Vetter, rule: str, code: str) -> None:
@@ -276,7 +280,7 @@ async def test_a_hang_is_cut_off(vetter: Vetter, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_printing_and_grabbing_the_output_disturb_nothing(vetter: Vetter) -> None:
-    noisy = text("for _ in range(300): print('{}' * 5_000_000)\nimport os\nos.write(1, b'x' * 10000)\nx = x.clone()")
+    noisy = text("for _ in range(300): print('{}' * 5_000_000)\nimport os\nos.write(1, b'x' * 1000)\nx = x.clone()")
     assert (await verdict(vetter, noisy)).rule == "not_trivial"
 
 
