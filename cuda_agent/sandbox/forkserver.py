@@ -556,7 +556,7 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _log_file() -> int:
-    """A memory file of fixed size for a child's output: a flood beyond it fails in the child."""
+    """A memory file of fixed size for a child's output: a flood beyond it fails in the child, or is dropped (`worker`)."""
     descriptor = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, LOG_BYTES)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)

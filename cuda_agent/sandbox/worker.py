@@ -3,14 +3,17 @@
 The code it loads is named by the trusted side as `module:function`. A one-shot child answers with the function's result;
 a long-lived one keeps the returned object and calls its public methods. Errors are answers too: type, text, traceback.
 A method may answer `Ready`: the child then takes orders of a few bytes, each answered by one, until it is dismissed.
+What is printed beyond what the log holds is dropped: a forgotten print in a forward is no failure.
 """
 
 import importlib
+import io
 import os
 import socket
+import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from cuda_agent.sandbox.wire import DISMISSED, DONE, FAILED, WireError, receive_blocking, send_blocking
 
@@ -86,8 +89,33 @@ def _describe(error: BaseException) -> dict[str, str]:
     }
 
 
+class _Log(io.RawIOBase):
+    """A descriptor of the log, which is full some time."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, data: Any) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except OSError:
+            return len(data)
+
+
+def _stream(descriptor: int) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(_Log(descriptor)), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
 def run(descriptor: int) -> None:
     """Serve on a socket descriptor, then end the process without running what untrusted code may have registered."""
+    sys.stdout, sys.stderr = _stream(1), _stream(2)
     try:
         serve(socket.socket(fileno=descriptor))
     finally:  # nothing may unwind into the code that set the sandbox up

@@ -90,6 +90,11 @@ def end(payload: dict[str, Any]) -> None:
         raise ValueError("no good")
     if way == "memory":
         np.ones(2**33, dtype=np.float64)
+    if way == "print":
+        for number in range(5_000):
+            print(number, "x" * 100)
+            print(number, "x" * 100, file=sys.stderr)
+        raise ValueError("after all that")
     if way == "flood":
         while True:
             os.write(1, b"x" * 65_536)

@@ -64,6 +64,7 @@ async def test_values_cross_as_json_and_raw_buffers(server: ForkServer) -> None:
         ("raise", "exception", "ValueError: no good"),
         ("memory", "oom", ""),
         ("flood", "exception", "PermissionError"),
+        ("print", "exception", "ValueError: after all that"),
         ("garbage", "crash", "protocol"),
         ("big", "crash", "protocol"),
         ("close", "crash", ""),

@@ -17,6 +17,7 @@ class ModelNew(nn.Module):
             print(f"first call: {rows} rows of {columns}", file=sys.stderr)
             print("ready", flush=True)
             self.told = True
+        print(f"{rows} rows of {columns}", "." * 500)
         y = torch.empty(rows, dtype=torch.float32, device=x.device, requires_grad=False)
         cpu_extension.row_sum(x.reshape(rows, columns), y, max(1, 2 ** math.floor(math.log2(columns)) // 16))
         return y.reshape(x.shape[:-1])
