@@ -15,6 +15,8 @@ from cuda_agent.judge.compare import Exact, difference
 from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
+# The bits that bfloat16 keeps of one, and float32 of the other.
+HALVED: dict[str, np.uint32 | np.uint64] = {"float32": np.uint32(0xFFFF0000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 SAMPLE = 2**16  # elements that tell a median
 
 
@@ -76,17 +78,18 @@ def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, P
 
 
 def _coarse(leaf: Packed, share: float) -> Packed:
-    """The smaller ones of what is not zero cut to 8 bits: neither a few huge numbers nor rounding may make the tolerance for all.
+    """The smaller ones of what is not zero cut to half precision: neither a few huge numbers nor rounding may free all of them.
 
     The leaf itself where that changes nothing.
     """
-    if leaf[1] != "float32" or not np.prod(leaf[2]):
+    if leaf[1] not in HALVED or not np.prod(leaf[2]):
         return leaf
+    kept = HALVED[leaf[1]]
     array = np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
     sizes = np.abs(array)
     some = sizes.reshape(-1)[:: max(1, sizes.size // SAMPLE)]
     small = sizes < (np.quantile(some[some > 0], share) if (some > 0).any() else 0.0)
-    cut = np.where(small, (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32), array)
+    cut = np.where(small, (array.view(kept.dtype) & kept).view(array.dtype), array)
     if np.array_equal(cut, array, equal_nan=True):
         return leaf
     return [*leaf[:3], cut if isinstance(leaf[3], np.ndarray) else leaf[3].of(leaf[3].kernels, cut), leaf[4]]

@@ -20,7 +20,7 @@ import numpy as np
 
 from cuda_agent.judge.values import Packed, leaves, widen
 
-RTOL = {"float64": 1e-7, "float32": 1e-4, "complex64": 1e-4, "complex128": 1e-7, "float16": 2e-3, "bfloat16": 1.6e-2}
+RTOL = {"float64": 1e-10, "float32": 1e-4, "complex64": 1e-4, "complex128": 1e-10, "float16": 2e-3, "bfloat16": 1.6e-2}
 STRAYS = 256
 
 

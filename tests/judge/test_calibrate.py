@@ -28,6 +28,8 @@ def cases(forward: object) -> tuple[list[Packed], list[Packed]]:
         (lambda x: x.clone(), "a copy of an input"),
         (lambda x: torch.tanh(x) / x.roll(1), "half precision"),
         (lambda x: torch.relu(x), ""),
+        (lambda x: torch.tanh(x).double(), ""),
+        (lambda x: torch.tanh(x).double() / x.roll(1).double() ** 3, "half precision"),
         (lambda x: torch.softmax(x, -1), ""),
         (lambda x: 3.0, "no tensor"),
     ],
