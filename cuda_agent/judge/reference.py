@@ -152,7 +152,7 @@ class Reference:
         """The output in float64 for the weights and inputs of a case, and its slack (see `exactness`), or None."""
         self._begin([payload["inputs"]] if "inputs" in payload else ())
         found = exact(lambda: self.problem.model(payload["weights"]), self._inputs(payload))
-        return None if found is None else self._done(self._held(found))
+        return self._done(None if found is None else self._held(found))
 
     def _inputs(self, question: dict[str, Any]) -> list[Any]:
         seed, variant = question["seed"], question["variant"]

@@ -5,7 +5,6 @@ that are indices. Fresh values keep that (`ring.Way`). What is found is a guess 
 submission: a structure that is none of those looked for is lost (docs/decisions/008).
 """
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,10 +28,13 @@ def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
     """A way for each tensor of the problem's inputs: the boldest that the problem takes as it takes drawn ones."""
     draws = [problem.inputs(seed + number) for number in range(DRAWS)]
     ways = [way(column) for column in zip(*map(tensors, draws), strict=True)]
+    del draws[2:]  # memory may be short
     model = problem.model(seed)
-    for tried in _ever_weaker(ways):
-        if _stands(model, draws, tried):
-            break
+    with torch.no_grad():
+        usual = [_answer_scales(model(*clone(draw))) for draw in draws]
+        for tried in _ever_weaker(ways):
+            if _stands(model, draws, usual, tried):
+                break
     return tried
 
 
@@ -85,21 +87,21 @@ def _ever_weaker(ways: list[Way]) -> Iterator[list[Way]]:
     yield [Way(False, 1)] * len(ways)
 
 
-def _stands(model: torch.nn.Module, draws: Sequence[list[Any]], ways: Sequence[Way]) -> bool:
-    """Whether the problem takes renewed inputs as it takes drawn ones: finite answers, spread about as widely."""
-    with torch.no_grad():
-        usual = [_answer_scales(model(*clone(draw))) for draw in draws[:2]]
-        if not all(scale.finite for scales in usual for scale in scales):
-            return True  # nor does it give finite answers as drawn
-        try:
-            for (one, other), share in zip(itertools.pairwise(draws), MIXES, strict=True):
-                found = _answer_scales(model(*_renewed(one, other, ways, share)))
-                if not all(map(_is_alike, zip(*usual, strict=True), found)):
-                    return False
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # the boundary: whatever a problem raises, it does not take them
-            return False
+def _stands(
+    model: torch.nn.Module, draws: Sequence[list[Any]], usual: Sequence[Sequence["AnswerScale"]], ways: Sequence[Way]
+) -> bool:
+    """Whether the problem takes renewed inputs as it takes drawn ones: finite answers, spread about as widely as `usual`."""
+    if not all(scale.finite for scales in usual for scale in scales):
+        return True  # nor does it give finite answers as drawn
+    try:
+        for (one, other), share in zip((draws, draws[::-1]), MIXES, strict=True):
+            found = _answer_scales(model(*_renewed(one, other, ways, share)))
+            if not all(map(_is_alike, zip(*usual, strict=True), found)):
+                return False
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # the boundary: whatever a problem raises, it does not take them
+        return False
     return True
 
 
@@ -113,13 +115,13 @@ def _changed(mine: torch.Tensor, theirs: torch.Tensor, one: Way, share: float) -
     if not mine.numel():
         return mine
     step = mine.numel() // one.places
-    mixed = mine.reshape(-1).roll(step * (one.places // 3 + 1))
+    mixed = mine.detach().reshape(-1).roll(step * (one.places // 3 + 1))
     if one.mixes:
-        mixed = share * mixed + (1.0 - share) * theirs.reshape(-1).roll(step * (one.places // 5 + 1))
+        mixed = mixed.mul_(share).add_(theirs.detach().reshape(-1).roll(step * (one.places // 5 + 1)), alpha=1.0 - share)
     mixed = mixed.reshape(mine.shape)
     if one.limit:
         mixed = mixed + BEND * mixed.sign() * (mixed.abs() - KNEE * one.limit).relu()
-    return mine.detach().clone(memory_format=torch.preserve_format).copy_(mixed)
+    return mixed if mine.is_contiguous() else mine.detach().clone(memory_format=torch.preserve_format).copy_(mixed)
 
 
 class AnswerScale(NamedTuple):

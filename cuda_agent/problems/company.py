@@ -15,7 +15,7 @@ from cuda_agent.sandbox.forkserver import Child, ChildFailed
 LEAST = 6 * 2**30  # bytes for each candidate, context included
 # Of a problem's inputs, outputs and weights, as many as an examination holds at a time, temporaries of its own included, and
 # bytes to tell the structure of inputs (docs/experiments.md).
-INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 6, 4, 4, 5 * 2**28
+INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 6, 6, 4, 5 * 2**28
 MORE = 3  # times as much for one that lacked memory, whose own temporaries nobody knew
 
 

@@ -175,6 +175,7 @@ class Probe:
             problem = LoadedProblem(code, self.device)
         try:
             check_comparable(problem.init_inputs(seed))
+            renewable = any(way.renews for way in ways_of(problem, seed + 1))  # while no other draws or answers take memory
             model, first, second = problem.model(seed), problem.inputs(seed + 1), problem.inputs(seed + 2)
             check_comparable(first)
             answer, other = ask(model, first), ask(model, second)
@@ -192,8 +193,7 @@ class Probe:
         again, twin = ask(model, first), problem.model(seed)
         repeats = self._repeats(answer, again) and self._repeats(answer, ask(twin, first))
         facts |= {"deterministic": repeats and same(first, problem.inputs(seed + 1)), "mutates_inputs": _mutates(model, first)}
-        facts |= _variation(first, second, answer, other) | {"varies": varies}
-        facts["renewable"] = any(way.renews for way in ways_of(problem, seed + 1))
+        facts |= _variation(first, second, answer, other) | {"varies": varies, "renewable": renewable}
         self.subject = Subject(problem, code, seed, model, twin, first, second, answer, other)
         return facts
 
