@@ -6,6 +6,7 @@ processes; before the first call torch's operators are taken away, in Python and
 create, view or copy tensors, and so is the code of other libraries (native/seal.cpp; `sealing` sees that it was done).
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -101,7 +102,12 @@ class Candidate:
         return describe(_tensors(model, ""))
 
     def seal(self, payload: dict[str, Any]) -> None:
-        """From here on only the submission's own kernels can compute."""
+        """From here on only the submission's own kernels can compute.
+
+        What is there by now is no matter of the garbage collector's any more: it would run code that is gone.
+        """
+        gc.collect()
+        gc.freeze()
         self._seal.seal()
 
     def answer(self, payload: dict[str, Any]) -> list[Any]:
