@@ -13,6 +13,7 @@ import numpy as np
 
 from cuda_agent.judge.compare import Exact, difference
 from cuda_agent.judge.memory import TYPES
+from cuda_agent.judge.stride import stride
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
 # The bits that bfloat16 keeps of one, and float32 of the other.
@@ -87,7 +88,7 @@ def _coarse(leaf: Packed, share: float) -> Packed:
     kept = HALVED[leaf[1]]
     array = np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
     sizes = np.abs(array)
-    some = sizes.reshape(-1)[:: max(1, sizes.size // SAMPLE)]
+    some = sizes.reshape(-1)[:: stride(sizes.size, SAMPLE)]
     small = sizes < (np.quantile(some[some > 0], share) if (some > 0).any() else 0.0)
     cut = np.where(small, (array.view(kept.dtype) & kept).view(array.dtype), array)
     if np.array_equal(cut, array, equal_nan=True):

@@ -10,12 +10,13 @@ be small by luck.
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from cuda_agent.judge.problem_child import clone
+from cuda_agent.judge.stride import stride
 from cuda_agent.judge.trees import mapped, replaced, tensors
 
 DISTANCES, USUAL = 4.0, 0.99  # times the own distance or the usual one, which so many are below
@@ -24,6 +25,7 @@ PAIRS = 2  # of pushes, up and down
 LARGEST_SHORT = 1_024
 SAMPLE = 2**20  # elements that tell what is usual
 MOST_SLACK = torch.finfo(torch.float32).max
+PIECE = 2**24  # elements that are worked on at a time: temporaries of a large tensor may have no room
 
 
 class Push(NamedTuple):
@@ -35,13 +37,12 @@ class Push(NamedTuple):
     units: int
     short: int
 
-    def of(self, tensor: torch.Tensor, eps: float, seed: int) -> torch.Tensor:
-        """A copy with each element larger or smaller; signs of `eps` change sides."""
-        generator = torch.Generator(tensor.device).manual_seed(seed)
-        signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8, device=tensor.device) * 2 - 1
-        steps = tensor * self.short
-        short = (steps == steps.round()) & (tensor.abs() <= LARGEST_SHORT)
-        return torch.where(short, tensor, tensor * (1.0 + self.units * eps * signs))
+    def apply(self, piece: torch.Tensor, eps: float, generator: torch.Generator) -> None:
+        """Make each element of a float64 piece larger or smaller; signs of `eps` change sides."""
+        signs = torch.randint(0, 2, piece.shape, generator=generator, dtype=torch.int8, device=piece.device) * 2 - 1
+        steps = piece * self.short
+        signs[(steps == steps.round()) & (piece.abs() <= LARGEST_SHORT)] = 0
+        piece.mul_(signs.double().mul_(self.units * eps).add_(1.0))
 
 
 WIDE, NARROW = Push(16, 64), Push(1, 2)
@@ -51,26 +52,35 @@ def exact(model: Callable[[], torch.nn.Module], inputs: list[Any]) -> tuple[Any,
     """The answer in float64, and by how much a right one may miss it (float32, per element; zeros for what is no float).
 
     `model` makes the same one anew each time. None where the problem does not run in float64 or on copies.
+
+    Raises:
+        torch.OutOfMemoryError: a GPU has no room for it.
     """
     try:
         with torch.no_grad():
             own = model()(*clone(inputs))
             made = model()
-            kinds = [[tensor.dtype for tensor in found] for found in (_state(made), tensors(inputs))]
-            wide, exactly = made.double(), _to_double(inputs)
-            truth = copy.deepcopy(wide)(*clone(exactly))
-            pushes = _moved(wide, exactly, truth, *kinds)
-            triples = zip(tensors(own), tensors(truth), pushes, strict=True)
-            return _to_double(truth), replaced(truth, [_slack(*triple) for triple in triples])
+            kinds = [tensor.dtype for tensor in _state(made)]
+            wide = made.double()
+            truth = _to_double(copy.deepcopy(wide)(*_to_double(clone(inputs))))
+            slacks = [_distance(*pair) for pair in zip(tensors(own), tensors(truth), strict=True)]
+            del own
+            moves = _moved(wide, inputs, truth, kinds)
+            return truth, replaced(truth, [_slack(*pair) for pair in zip(slacks, moves, strict=True)])
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # the boundary: untrusted code, and then it is judged without
         return None
 
 
-def _slack(own: torch.Tensor, truth: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
-    if not own.is_floating_point() and not own.is_complex():
-        return torch.zeros(own.shape, device=own.device)
-    distance = _finite((own.to(truth.dtype) - truth).abs())
-    return (DISTANCES * distance.clamp(min=_usual(distance)) + PUSHED * moved).clamp(max=MOST_SLACK).float()
+def _distance(own: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """What the problem's own answer makes of the slack."""
+    found = torch.zeros(truth.shape, device=truth.device)
+    if _is_inexact(own):
+        for to, mine, exactly in _pieces(found, own, truth):
+            to.copy_(_finite((mine.to(exactly.dtype) - exactly).abs()))
+        found.clamp_(min=_usual(found)).mul_(DISTANCES)
+    return found
 
 
 def _usual(distance: torch.Tensor) -> float:
@@ -78,38 +88,60 @@ def _usual(distance: torch.Tensor) -> float:
     if not flat.numel():
         return 0.0
     # The lower neighbour: among few elements a single large one is not what is usual.
-    return float(flat[:: -(-flat.numel() // SAMPLE)].quantile(USUAL, interpolation="lower"))
+    return float(flat[:: stride(flat.numel(), SAMPLE)].quantile(USUAL, interpolation="lower"))
 
 
-def _moved(
-    wide: torch.nn.Module, inputs: list[Any], truth: Any, state_kinds: Sequence[torch.dtype], kinds: Sequence[torch.dtype]
-) -> list[torch.Tensor]:
+def _slack(distance: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    return distance.add_(moved, alpha=PUSHED).clamp_(max=MOST_SLACK)
+
+
+def _moved(wide: torch.nn.Module, inputs: list[Any], truth: Any, kinds: Sequence[torch.dtype]) -> list[torch.Tensor]:
     """How far each element of the truth goes at most under pushes; zeros where the problem does not take pushed inputs.
 
-    `kinds` are the types that the tensors had before all were widened.
+    `kinds` are the types that the model's tensors had before all were widened.
     """
-    farthest = [torch.zeros(tensor.shape, dtype=torch.float64, device=tensor.device) for tensor in tensors(truth)]
+    farthest = [torch.zeros(tensor.shape, device=tensor.device) for tensor in tensors(truth)]
     try:
         for seed, direction in itertools.product(range(PAIRS), (1, -1)):
             model = copy.deepcopy(wide)
-            for number, (tensor, kind) in enumerate(zip(_state(model), state_kinds, strict=True)):
-                tensor.copy_(_pushed(tensor, kind, direction, 2 * (seed + PAIRS * number)))
-            given = [
-                _pushed(tensor, kind, direction, 2 * (seed + PAIRS * number) + 1)
-                for number, (tensor, kind) in enumerate(zip(tensors(inputs), kinds, strict=True))
-            ]
-            answer = model(*replaced(inputs, given))
+            for number, (tensor, kind) in enumerate(zip(_state(model), kinds, strict=True)):
+                _push(tensor, kind, direction, 2 * (seed + PAIRS * number))
+            given = _to_double(clone(inputs))
+            for number, (tensor, old) in enumerate(zip(tensors(given), tensors(inputs), strict=True)):
+                _push(tensor, old.dtype, direction, 2 * (seed + PAIRS * number) + 1)
+            answer = model(*given)
+            del given
             for most, one, other in zip(farthest, tensors(answer), tensors(truth), strict=True):
-                torch.maximum(most, _finite((one - other).abs().double()), out=most)
+                for to, mine, exactly in _pieces(most, one, other) if _is_inexact(other) else ():
+                    torch.maximum(to, _finite((mine - exactly).abs()).float(), out=to)
+            del answer
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # the boundary: a problem need not take what it never draws itself
         return [torch.zeros_like(most) for most in farthest]
     return farthest
 
 
-def _pushed(tensor: torch.Tensor, kind: torch.dtype, direction: int, seed: int) -> torch.Tensor:
-    if not tensor.is_floating_point():
-        return tensor.clone()
-    return (NARROW if kind.itemsize < 4 else WIDE).of(tensor, direction * torch.finfo(kind).eps, seed)
+def _push(tensor: torch.Tensor, kind: torch.dtype, direction: int, seed: int) -> None:
+    """Push a float64 tensor that was of another kind before, in place."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    push = NARROW if kind.itemsize < 4 else WIDE
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    flat = tensor.reshape(-1)
+    for (piece,) in _pieces(flat):
+        push.apply(piece, direction * torch.finfo(kind).eps, generator)
+    if flat.data_ptr() != tensor.data_ptr():
+        tensor.copy_(flat.reshape(tensor.shape))
+
+
+def _pieces(*wholes: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Views of tensors of one shape, a part of their elements at a time; the first one's must be contiguous to be written to."""
+    flats = [whole.reshape(-1) for whole in wholes]
+    if len({flat.shape for flat in flats}) > 1:
+        raise ValueError("answers of different shapes")
+    for start in range(0, flats[0].numel(), PIECE):
+        yield tuple(flat[start : start + PIECE] for flat in flats)
 
 
 def _state(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -118,6 +150,10 @@ def _state(model: torch.nn.Module) -> list[torch.Tensor]:
 
 def _to_double(value: Any) -> Any:
     return mapped(value, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _finite(distance: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch
 
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.ring import Way
+from cuda_agent.judge.stride import stride
 from cuda_agent.judge.trees import replaced, tensors
 
 DRAWS = 3
@@ -168,7 +169,7 @@ def _is_discrete(drawn: torch.Tensor) -> bool:
 
 def _sample(drawn: torch.Tensor) -> torch.Tensor:
     flat = drawn.reshape(-1)
-    return flat[:: -(-len(flat) // SAMPLE)]
+    return flat[:: stride(len(flat), SAMPLE)]
 
 
 def _shares(values: torch.Tensor) -> torch.Tensor:

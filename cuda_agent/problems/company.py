@@ -13,10 +13,10 @@ from cuda_agent.judge.device import CONTEXT
 from cuda_agent.sandbox.forkserver import Child, ChildFailed
 
 LEAST = 6 * 2**30  # bytes for each candidate, context included
-# Of a problem's inputs, outputs and weights, as many as an examination holds at a time, temporaries of its own included, and
-# bytes to tell the structure of inputs (docs/experiments.md).
-INPUTS, OUTPUTS, WEIGHTS, STRUCTURE = 6, 6, 4, 5 * 2**28
-MORE = 3  # times as much for one that lacked memory, whose own temporaries nobody knew
+# As many as an examination holds at a time: of a problem's inputs and outputs, where they are about as large, or where outputs
+# are much larger; of its weights; and bytes to tell the structure of inputs (docs/experiments.md).
+EVEN, WIDENING, WEIGHTS, STRUCTURE = (6, 6), (4, 8), 4, 5 * 2**28
+MORE = 2  # times as much for one that lacked memory, whose own temporaries nobody knew
 
 
 class Room(NamedTuple):
@@ -31,7 +31,7 @@ def needed(facts: Mapping[str, Any]) -> int:
     """Bytes that an examination takes, the problem's own temporaries left out; 0 where it does not tell its sizes."""
     match facts.get("meta_bytes"):
         case [int(inputs), int(outputs), int(weights)]:
-            return INPUTS * inputs + OUTPUTS * outputs + WEIGHTS * weights + STRUCTURE
+            return max(a * inputs + b * outputs for a, b in (EVEN, WIDENING)) + WEIGHTS * weights + STRUCTURE
     return 0
 
 

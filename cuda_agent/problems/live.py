@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from cuda_agent.judge.compare import difference
+from cuda_agent.judge.stride import prime_from
 from cuda_agent.judge.trees import mapped, tensors
 from cuda_agent.judge.values import Packed, check_dense, pack
 
@@ -59,7 +60,7 @@ def _thinned(tensor: torch.Tensor, most: int) -> torch.Tensor:
     left = list(tensor.shape)
     while math.prod(left) > most:
         longest = max(range(len(left)), key=left.__getitem__)
-        steps[longest] *= 2
+        steps[longest] = prime_from(2 * steps[longest])
         left[longest] = -(-tensor.shape[longest] // steps[longest])
     return tensor.detach()[tuple(slice(None, None, step) for step in steps)]
 

@@ -51,7 +51,22 @@ def open_probe(payload: Mapping[str, Any]) -> "Probe":
     threads = int(payload.get("threads") or 0) or len(os.sched_getaffinity(0))
     device = child_device({"threads": 1, "backend": payload.get("backend", "cpu"), "tf32": payload.get("tf32")})
     device.finish()  # the device is opened here, not while a problem is watched
+    if device.name != "cpu":
+        warm_up(device)
     return Probe(threads, device)
+
+
+def warm_up(device: ChildDevice) -> None:
+    """Compile something small: what that imports and starts, for seconds, then takes no candidate's memory meanwhile."""
+    with torch.no_grad():
+        torch.compile(_affine)(torch.zeros(8, device=device.name))
+    device.finish()
+    torch._dynamo.reset()
+    inductor.collect()
+
+
+def _affine(x: torch.Tensor) -> torch.Tensor:
+    return x * 2.0 + 1.0
 
 
 @dataclass

@@ -32,10 +32,12 @@ from cuda_agent.problems.live import (
     ratio,
     redrawn,
     sample,
+    size_in_bytes,
     spread,
 )
 from cuda_agent.problems.shortcuts import shortcuts
 
+MOST_EXACT = 2**30
 MOST_WEIGHTS = 64  # tensors of a state_dict that are asked about
 COUNTERS = "num_batches_tracked"  # of BatchNorm: nothing uses it in eval mode, every checkpoint has it
 
@@ -98,8 +100,7 @@ def scrutinise(subject: Subject) -> Facts:
     facts: Facts = {"dead_inputs": dead_inputs(subject, answer), **_dead_weights(subject, answer)}
     facts |= _dead_operators(subject, answer)
     facts |= {"value_range": _value_range(subject), "train_differs": _train_differs(subject, answer)}
-    facts["unjudged"] = _unjudged(subject)
-    return facts | {"float32_error": _float32_error(subject)}
+    return facts | _rounding(subject)
 
 
 # --- inputs ---------------------------------------------------------------------------------------------------------------
@@ -258,24 +259,33 @@ def _train_differs(subject: Subject, answer: Packed) -> bool | None:
     return None if trained is None else not alike(answer, trained)
 
 
-def _unjudged(subject: Subject) -> str:
-    """What passes for right once rounding is allowed for as the judge does; empty if nothing does."""
-    found = subject.attempt("rounding", lambda: exact(lambda: subject.problem.model(subject.seed), subject.first))
-    if found is None:
-        return ""
-    questions = ((subject.first, subject.second), (subject.answer, subject.other))
-    inputs, outputs = ([sample(value, FINE) for value in draws] for draws in questions)
-    return weakness(inputs, outputs, Exact(*(sample(value, FINE) for value in found)))
+def _rounding(subject: Subject) -> Facts:
+    """What rounding does to the answer; ends the twin's life as a twin.
 
-
-def _float32_error(subject: Subject) -> float | None:
-    """Mean difference from the twin in float64, in standard deviations of the output; None where that does not run.
-
-    Ends the twin's life as a twin.
+    `float32_error`: mean difference from float64, in standard deviations of the output; None where that does not run.
+    `unjudged`: what passes for right once rounding is allowed for as the judge does, empty if nothing does; asked of problems
+    of up to MOST_EXACT bytes, of which a GPU has room for so many answers in float64.
     """
+    if _bytes(subject) <= MOST_EXACT:
+        found = subject.attempt("rounding", lambda: exact(lambda: subject.problem.model(subject.seed), subject.first))
+        if found is not None:
+            told = Exact(*(sample(value, FINE) for value in found))
+            inputs, outputs = ([sample(value, FINE) for value in draws] for draws in _questions(subject))
+            return {"unjudged": weakness(inputs, outputs, told), "float32_error": _apart(subject.answer, found[0])}
     inputs = mapped(subject.first, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-    wide = subject.attempt("float64", lambda: ask(subject.twin.double(), inputs))
-    if wide is None:
-        return None
-    pairs = [pair for pair in zip(tensors(subject.answer), tensors(wide), strict=True) if is_float(pair[0])]
+    wide = subject.attempt("float64", lambda: subject.twin.double()(*inputs))
+    return {"unjudged": "", "float32_error": None if wide is None else _apart(subject.answer, wide)}
+
+
+def _questions(subject: Subject) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    return (subject.first, subject.second), (subject.answer, subject.other)
+
+
+def _bytes(subject: Subject) -> int:
+    weights = [*subject.model.parameters(), *subject.model.buffers()]
+    return sum(map(size_in_bytes, (subject.first, subject.answer, weights)))
+
+
+def _apart(answer: Any, wide: Any) -> float | None:
+    pairs = [pair for pair in zip(tensors(answer), tensors(wide), strict=True) if is_float(pair[0])]
     return number(max((ratio(apart(*pair), spread(pair[1])) for pair in pairs if pair[0].shape == pair[1].shape), default=0.0))

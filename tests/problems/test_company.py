@@ -66,7 +66,8 @@ async def test_who_gives_up_waiting_keeps_no_room() -> None:
 
 
 def test_a_problem_is_believed_only_the_form_of_its_sizes() -> None:
-    assert needed({"meta_bytes": [1, 10, 100]}) == 6 + 60 + 400 + STRUCTURE
+    assert needed({"meta_bytes": [10, 1, 100]}) == 60 + 6 + 400 + STRUCTURE
+    assert needed({"meta_bytes": [1, 10, 100]}) == 4 + 80 + 400 + STRUCTURE
     for told in ({}, {"meta_bytes": [1, 2]}, {"meta_bytes": "many"}, {"meta_bytes": [1, 2, 3.5]}):
         assert needed(told) == 0
 

@@ -1,8 +1,10 @@
-"""Whether an answer that came again is the same one, summed in another order, or another one."""
+"""Whether an answer that came again is the same one, summed in another order, or another one; what a sample sees of one."""
 
+import numpy as np
+import pytest
 import torch
 
-from cuda_agent.problems.live import reordered
+from cuda_agent.problems.live import FINE, alike, reordered, sample
 
 GENERATOR = torch.Generator().manual_seed(7)
 NUMBERS = torch.randn(64, 1024, generator=GENERATOR)
@@ -38,3 +40,14 @@ def test_a_few_other_elements_are_another_answer() -> None:
 def test_equal_answers_and_empty_ones_are_the_same() -> None:
     assert reordered([NUMBERS, PLACES, torch.zeros(0)], [NUMBERS.clone(), PLACES.clone(), torch.zeros(0)])
     assert reordered(torch.ones(8), torch.ones(8))
+
+
+@pytest.mark.parametrize("every", [2, 4, 16])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_sample_sees_what_stands_in_every_so_many_places(every: int, at: int) -> None:
+    """As a transposed convolution with strides leaves its answer."""
+    value = torch.zeros(16, 4, 262_145)
+    value[..., at::every] = torch.randn(value[..., at::every].shape, generator=GENERATOR)
+    array = sample(value, FINE)[3]
+    assert array.size <= FINE and 0.5 / every < np.count_nonzero(array) / array.size < 2 / every
+    assert not alike(sample(torch.zeros_like(value)), value) and alike(sample(value), value.clone())
