@@ -37,7 +37,7 @@ from cuda_agent.problems.live import (
 )
 from cuda_agent.problems.shortcuts import shortcuts
 
-MOST_EXACT = 2**30
+MOST_EXACT = 2**29
 MOST_WEIGHTS = 64  # tensors of a state_dict that are asked about
 COUNTERS = "num_batches_tracked"  # of BatchNorm: nothing uses it in eval mode, every checkpoint has it
 
