@@ -16,8 +16,10 @@ from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.stride import stride
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
 
-# The bits that bfloat16 keeps of one, and float32 of the other.
-HALVED: dict[str, np.uint32 | np.uint64] = {"float32": np.uint32(0xFFFF0000), "float64": np.uint64(0xFFFFFFFFE0000000)}
+# Bits that are kept of a number by bfloat16, by float16 or TF32, and of a wide one by float32.
+Bits = dict[str, np.uint32 | np.uint64]
+COARSE: Bits = {"float32": np.uint32(0xFFFF0000), "float64": np.uint64(0xFFFFFFFFE0000000)}
+HALF: Bits = {"float32": np.uint32(0xFFFFE000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 SAMPLE = 2**16  # elements that tell a median
 
 
@@ -28,7 +30,7 @@ def fault(inputs: Sequence[Packed], outputs: Sequence[Packed], exact: Exact | No
     """
     if not any(True for _ in leaves(outputs[0])):
         return "the reference returns no tensor"
-    for name, guess in _guesses(inputs[0], outputs):
+    for name, guess in (*_guesses(inputs[0], outputs), *_halves(outputs[0], exact)):
         if not difference(outputs[0], guess, exact):
             return f"the answer {name} passes: its tolerance cannot tell it from the right one"
     return ""
@@ -38,19 +40,22 @@ def weakness(inputs: Sequence[Packed], outputs: Sequence[Packed], exact: Exact |
     """`fault`, asked of each output by itself as well, and whether one row passes for all; the same arguments."""
     if found := fault(inputs, outputs, exact):
         return found
-    told = None if exact is None else list(zip(leaves(exact.truth), leaves(exact.slack), strict=True))
+    told = None if exact is None else [Exact(*pair) for pair in zip(leaves(exact.truth), leaves(exact.slack), strict=True)]
     singles = list(zip(*(list(leaves(output)) for output in outputs), strict=False))
     for number, single in enumerate(singles):
         where = f" for output {number}" if len(singles) > 1 else ""
-        for name, guess in _weak_guesses(inputs[0], single, several=len(singles) > 1):
-            if not difference(single[0], guess, None if told is None else Exact(*told[number])):
+        known = None if told is None else told[number]
+        for name, guess in _weak_guesses(inputs[0], single, known, several=len(singles) > 1):
+            if not difference(single[0], guess, known):
                 return f"the answer {name} passes{where}: its tolerance cannot tell it from the right one"
     return ""
 
 
-def _weak_guesses(inputs: Packed, single: Sequence[Packed], *, several: bool) -> Iterator[tuple[str, Packed]]:
+def _weak_guesses(
+    inputs: Packed, single: Sequence[Packed], exact: Exact | None, *, several: bool
+) -> Iterator[tuple[str, Packed]]:
     right = single[0]
-    for name, guess in _guesses(inputs, single) if several else ():
+    for name, guess in (*_guesses(inputs, single), *_halves(right, exact)) if several else ():
         if name != "one constant" or np.size(right[3]) > 1:  # one number is its own mean
             yield name, guess
     if len(right[2]) > 1 and right[2][0] > 1:
@@ -72,28 +77,46 @@ def _guesses(inputs: Packed, outputs: Sequence[Packed]) -> Iterator[tuple[str, P
     for leaf in leaves(inputs):
         if right[0] == "tensor" and leaf[1:3] == right[1:3]:
             yield "a copy of an input", leaf
-    for name, share in (("with its smaller half", 0.5), ("with all of it", 1.0)):
-        coarse = [_coarse(leaf, share) for leaf in leaves(right)]
-        if any(leaf is not rounded for leaf, rounded in zip(leaves(right), coarse, strict=True)):
-            yield f"{name} in half precision", with_leaves(right, iter(coarse))
 
 
-def _coarse(leaf: Packed, share: float) -> Packed:
-    """The smaller ones of what is not zero cut to half precision: neither a few huge numbers nor rounding may free all of them.
+def _halves(right: Packed, exact: Exact | None) -> Iterator[tuple[str, Packed]]:
+    """Half precision, where nobody may see it: a few huge numbers must not free all others, nor may rounding."""
+    wanted = list(leaves(right))
+    guesses = [("with its smaller half in half precision", [_cut(leaf, _is_small(_array(leaf)), COARSE) for leaf in wanted])]
+    if exact is not None:
+        loose = [_is_loose(_array(slack)) for slack in leaves(exact.slack)]
+        halves = [_cut(leaf, chosen, HALF) for leaf, chosen in zip(wanted, loose, strict=True)]
+        guesses.append(("with half of it in half precision, where rounding hides that,", halves))
+    for name, cut in guesses:
+        if any(leaf is not other for leaf, other in zip(wanted, cut, strict=True)):
+            yield name, with_leaves(right, iter(cut))
 
-    The leaf itself where that changes nothing.
-    """
-    if leaf[1] not in HALVED or not np.prod(leaf[2]):
+
+def _cut(leaf: Packed, chosen: Any, bits: Bits) -> Packed:
+    """The chosen elements with these bits alone; the leaf itself where that changes nothing."""
+    if leaf[1] not in bits or not np.prod(leaf[2]):
         return leaf
-    kept = HALVED[leaf[1]]
-    array = np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
-    sizes = np.abs(array)
-    some = sizes.reshape(-1)[:: stride(sizes.size, SAMPLE)]
-    small = sizes < (np.quantile(some[some > 0], share) if (some > 0).any() else 0.0)
-    cut = np.where(small, (array.view(kept.dtype) & kept).view(array.dtype), array)
+    array, kept = _array(leaf), bits[leaf[1]]
+    cut = np.where(chosen, (array.view(kept.dtype) & kept).view(array.dtype), array)
     if np.array_equal(cut, array, equal_nan=True):
         return leaf
     return [*leaf[:3], cut if isinstance(leaf[3], np.ndarray) else leaf[3].of(leaf[3].kernels, cut), leaf[4]]
+
+
+def _is_small(array: Any) -> Any:
+    """Which elements are in the smaller half of those that are not zero."""
+    sizes = np.abs(array)
+    some = sizes.reshape(-1)[:: stride(sizes.size, SAMPLE)]
+    return sizes < (np.median(some[some > 0]) if (some > 0).any() else 0.0)
+
+
+def _is_loose(slack: Any) -> Any:
+    """Which elements have at least the median slack."""
+    return slack >= np.median(slack.reshape(-1)[:: stride(slack.size, SAMPLE)]) if slack.size else slack > 0
+
+
+def _array(leaf: Packed) -> Any:
+    return np.ascontiguousarray(leaf[3] if isinstance(leaf[3], np.ndarray) else leaf[3].host()).reshape(leaf[2])
 
 
 def _mean(leaf: Packed) -> float:

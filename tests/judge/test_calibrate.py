@@ -1,9 +1,13 @@
 """A problem whose tolerance cannot tell a trivial answer from the right one is not judged."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from cuda_agent.judge.calibrate import fault, weakness
+from cuda_agent.judge.compare import Exact
+from cuda_agent.judge.exactness import exact
 from cuda_agent.judge.values import Packed, pack
 
 
@@ -61,3 +65,32 @@ def test_weakness_asks_each_output_and_whether_rows_differ(forward: object, word
 
 def test_an_empty_output_cannot_be_judged() -> None:
     assert "zeros" in fault(*cases(lambda x: x[:0]))
+
+
+def layers(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Two layers; what the first one's rounding does to the answer is `scale` times what it would be."""
+    generator = torch.Generator().manual_seed(5)
+    first, second = (torch.randn(32, 32, generator=generator) / 32**0.5 for _ in range(2))
+    return lambda x: torch.sin(scale * (x @ first.to(x.dtype))) @ second.to(x.dtype)
+
+
+@pytest.mark.parametrize(("scale", "invalid"), [(1.0, False), (10.0, False), (1_000.0, True)])
+def test_rounding_that_hides_half_precision_makes_a_problem_invalid(scale: float, invalid: bool) -> None:
+    """As it would hide a second layer in half precision, behind a first one whose rounding is magnified."""
+    forward = layers(scale)
+    inputs, outputs = cases(forward)
+    known = exact(lambda: Layers(forward), [draw(1)])
+    assert known is not None
+    told = Exact(*map(pack, known))
+    assert not fault(inputs, outputs)
+    for found in (fault(inputs, outputs, told), weakness(inputs, outputs, told)):
+        assert ("rounding hides" in found) == invalid, found
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
