@@ -13,6 +13,7 @@ What passes without the float64 reference passes with it (its distance from the 
 compute it only for outputs that fail without.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -53,24 +54,24 @@ def difference(
 
 
 class Scale(NamedTuple):
-    """Of a tensor's elements: the standard deviation of the finite ones, and whether all are."""
+    """Of a tensor's elements: the standard deviation of the finite ones, and how large a share those are."""
 
     spread: float
-    finite: bool
+    finite: float
 
 
 def scales(packed: Packed) -> list[Scale]:
     """Of each floating-point tensor; what is none has no spread and is finite."""
-    return [_scale(leaf[1], leaf[3]) if leaf[1] in RTOL else Scale(0.0, True) for leaf in leaves(packed)]
+    return [_scale(leaf[1], leaf[3]) if leaf[1] in RTOL and math.prod(leaf[2]) else Scale(0.0, 1.0) for leaf in leaves(packed)]
 
 
 def _scale(dtype: str, array: Any) -> Scale:
     if not isinstance(array, np.ndarray) and not dtype.startswith("complex"):
         found = array.spread(dtype)
-        return Scale((found.squares / max(1, found.finite)) ** 0.5, found.finite == array.size)
+        return Scale((found.squares / max(1, found.finite)) ** 0.5, found.finite / array.size)
     values = widen(dtype, array if isinstance(array, np.ndarray) else array.host())
     finite = np.isfinite(values)
-    return Scale(float(values[finite].std()) if finite.any() else 0.0, bool(finite.all()))
+    return Scale(float(values[finite].std()) if finite.any() else 0.0, float(finite.mean()))
 
 
 def _told(expected: Packed, exact: Exact | None, spreads: Sequence[float] | None) -> Iterator[Leaf]:

@@ -29,6 +29,7 @@ OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 ANSWER_BYTES = 2**32
 
+ODD = 0.01  # of an answer's elements may be not finite by chance; see `structure`
 NO_MEMORY = {"DeviceError", "OutOfMemoryError"}  # of what is raised in a child
 
 T = TypeVar("T")
@@ -181,7 +182,7 @@ class ProblemHost:
     def strangeness(self, case: Case) -> str:
         """Why a right answer to fresh inputs cannot be told from a wrong one; empty where it can."""
         for usual, found in zip(self.usual, scales(case.output), strict=False):
-            if usual.finite and not found.finite:
+            if found.finite < usual.finite - ODD:
                 return "fresh inputs, made from drawn ones, leave the domain that the problem needs: its answer is not finite"
         return ""
 
@@ -218,7 +219,7 @@ class ProblemHost:
         try:
             self._fault = await asyncio.to_thread(calibrate.fault, *questions, exact)
             found = [await asyncio.to_thread(scales, case.output) for case in plain]
-            self.usual = [Scale(max(leaf).spread, all(one.finite for one in leaf)) for leaf in zip(*found, strict=True)]
+            self.usual = [Scale(max(leaf).spread, min(one.finite for one in leaf)) for leaf in zip(*found, strict=True)]
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ProblemInvalid("the reference answered with nonsense") from error
 

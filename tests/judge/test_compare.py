@@ -130,9 +130,9 @@ def test_scales_tell_spread_and_whether_all_is_finite() -> None:
     odd = BASE.copy()
     odd[0, 0] = np.nan
     plain, broken, counted = scales(["list", [tensor(BASE), tensor(odd), tensor(np.array([1, 2]))]])
-    assert plain.finite and plain.spread == pytest.approx(BASE.std(), rel=1e-5)
-    assert not broken.finite and broken.spread == pytest.approx(BASE.std(), rel=1e-2)
-    assert counted == Scale(0.0, True)
+    assert plain.finite == 1.0 and plain.spread == pytest.approx(BASE.std(), rel=1e-5)
+    assert broken.finite == 1 - 1 / BASE.size and broken.spread == pytest.approx(BASE.std(), rel=1e-2)
+    assert counted == Scale(0.0, 1.0)
 
 
 def test_message_names_place_values_and_tolerance() -> None:

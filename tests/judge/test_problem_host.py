@@ -1,8 +1,10 @@
 """The trusted side of a problem's children: what it asks for while others measure."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cuda_agent.config import JudgeConfig
@@ -51,3 +53,21 @@ async def test_problem_whose_numbers_or_shapes_differ_by_draw_is_at_fault(name: 
                 await host.exam([1], QUESTIONS, [], [3, 4, 5])
         finally:
             await host.close()
+
+
+async def test_answers_that_are_not_finite_are_strange_only_where_drawn_inputs_have_finite_ones(tmp_path: Path) -> None:
+    lease, device = Lease(tmp_path / "device"), Device(JudgeConfig(), 1, Path(glue.prepare(cache_folder()).folder))
+    async with ForkServer(inductor.ROLES) as server:
+        host = ProblemHost(server, PROBLEM, device, lease.shared, tmp_path)
+        try:
+            (part,), _ = await host.exam([1], QUESTIONS, [])
+        finally:
+            await host.close()
+    case = part.cases[0]
+    assert [scale.finite for scale in host.usual] == [1.0] and host.strangeness(case) == ""
+    values = case.output[3].copy()
+    values.reshape(-1)[0] = np.nan
+    by_chance = replace(case, output=[*case.output[:3], values, case.output[4]])
+    assert host.strangeness(by_chance) == ""
+    mostly = replace(case, output=[*case.output[:3], np.full_like(values, np.nan), case.output[4]])
+    assert "not finite" in host.strangeness(mostly)

@@ -168,6 +168,13 @@ def test_what_mixing_takes_out_of_the_problems_domain_comes_as_it_was_drawn(name
     assert [one.mixes for one in ways_of(_named(name), 1)] == mixed
 
 
+def test_a_number_that_was_drawn_outside_of_the_domain_by_chance_does_not_open_it() -> None:
+    code = (Path(__file__).parents[1] / "problems_for_judge" / "root_of_a_distance.py").read_text()
+    unlucky = code.replace("    e = torch.randn(512, 256)\n", "    e = torch.randn(512, 256)\n    e[7, 7] = 0.0\n")
+    assert unlucky != code
+    assert [one.mixes for one in ways_of(LoadedProblem(unlucky, ChildDevice()), 1)] == [False]
+
+
 VANISHING = """import torch
 class Model(torch.nn.Module):
     def forward(self, x):
