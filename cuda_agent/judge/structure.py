@@ -7,10 +7,11 @@ submission: a structure that is none of those looked for is lost (docs/decisions
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from cuda_agent.judge.compare import Scale
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.ring import Way
 from cuda_agent.judge.stride import stride
@@ -33,7 +34,7 @@ def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
     del draws[2:]  # memory may be short
     model = problem.model(seed)
     with torch.no_grad():
-        usual = [_answer_scales(model(*clone(draw))) for draw in draws]
+        usual = [_scales(model(*clone(draw))) for draw in draws]
         for tried in _ever_weaker(ways):
             if _stands(model, draws, usual, tried):
                 break
@@ -89,13 +90,11 @@ def _ever_weaker(ways: list[Way]) -> Iterator[list[Way]]:
     yield [Way(False, 1)] * len(ways)
 
 
-def _stands(
-    model: torch.nn.Module, draws: Sequence[list[Any]], usual: Sequence[Sequence["AnswerScale"]], ways: Sequence[Way]
-) -> bool:
+def _stands(model: torch.nn.Module, draws: Sequence[list[Any]], usual: Sequence[Sequence[Scale]], ways: Sequence[Way]) -> bool:
     """Whether the problem takes renewed inputs as it takes drawn ones: finite answers, spread about as widely as `usual`."""
     try:
         for (one, other), share in zip((draws, draws[::-1]), MIXES, strict=True):
-            found = _answer_scales(model(*_renewed(one, other, ways, share)))
+            found = _scales(model(*_renewed(one, other, ways, share)))
             if not all(map(_is_alike, zip(*usual, strict=True), found)):
                 return False
     except torch.OutOfMemoryError:
@@ -124,26 +123,20 @@ def _changed(mine: torch.Tensor, theirs: torch.Tensor, one: Way, share: float) -
     return mixed if mine.is_contiguous() else mine.detach().clone(memory_format=torch.preserve_format).copy_(mixed)
 
 
-class AnswerScale(NamedTuple):
-    """Of a tensor of an answer: the standard deviation of its finite elements, and how large a share those are."""
-
-    spread: float
-    finite: float
-
-
-def _answer_scales(answer: Any) -> list[AnswerScale]:
+def _scales(answer: Any) -> list[Scale]:
+    """As `compare.scales`, of live values."""
     found = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors(answer)]
-    return [_answer_scale(one if one.itemsize > 2 else one.float()) for one in found if one.is_floating_point() and one.numel()]
+    return [_scale(one if one.itemsize > 2 else one.float()) for one in found if one.is_floating_point() and one.numel()]
 
 
-def _answer_scale(tensor: torch.Tensor) -> AnswerScale:
+def _scale(tensor: torch.Tensor) -> Scale:
     finite = torch.isfinite(tensor)
-    share = float(finite.float().mean())
-    kept = tensor if share == 1.0 else tensor[finite]
-    return AnswerScale(float(kept.std(correction=0)) if kept.numel() else 0.0, share)
+    count = int(finite.count_nonzero())
+    kept = tensor if count == tensor.numel() else tensor[finite]
+    return Scale(float(kept.std(correction=0)) if count else 0.0, count / tensor.numel())
 
 
-def _is_alike(usual: Sequence[AnswerScale], found: AnswerScale) -> bool:
+def _is_alike(usual: Sequence[Scale], found: Scale) -> bool:
     widest, narrowest = max(usual).spread, min(usual).spread
     is_as_finite = found.finite >= min(one.finite for one in usual) - ODD
     return is_as_finite and narrowest / UNLIKE <= found.spread <= UNLIKE * widest
