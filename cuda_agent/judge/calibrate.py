@@ -21,6 +21,7 @@ Bits = dict[str, np.uint32 | np.uint64]
 COARSE: Bits = {"float32": np.uint32(0xFFFF0000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 HALF: Bits = {"float32": np.uint32(0xFFFFE000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 SAMPLE = 2**16  # elements that tell a median
+SLICES, LEAST_SLICE = 8, 16  # one in so many slices of so many elements at least
 Guesses = tuple[str, Sequence[Packed]]  # which pass if all of them do
 
 
@@ -86,6 +87,10 @@ def _halves(right: Packed, exact: Exact | None) -> Iterator[Guesses]:
         loose = [_is_loose(_array(slack)) for slack in leaves(exact.slack)]
         halves = [_cut(leaf, chosen, HALF) for leaf, chosen in zip(wanted, loose, strict=True)]
         guesses.append(("with half of it in half precision, where rounding hides that,", halves))
+    for number, leaf in enumerate(wanted):
+        for chosen in _small_places(_array(leaf)) if leaf[1] in COARSE else ():
+            told = [_cut(leaf, chosen, COARSE) if place == number else other for place, other in enumerate(wanted)]
+            guesses.append((f"with one in {SLICES} rows or columns in half precision", told))
     for name, cut in guesses:
         if any(leaf is not other for leaf, other in zip(wanted, cut, strict=True)):
             yield name, [with_leaves(right, iter(cut))]
@@ -107,6 +112,19 @@ def _is_small(array: Any) -> Any:
     sizes = np.abs(array)
     some = sizes.reshape(-1)[:: stride(sizes.size, SAMPLE)]
     return sizes < (np.median(some[some > 0]) if (some > 0).any() else 0.0)
+
+
+def _small_places(array: Any) -> Iterator[Any]:
+    """By dimension, the slices of smallest values, one in SLICES: who knows by their place which they are need not look."""
+    sizes = np.where(np.isfinite(array), np.abs(array), 0.0)
+    for axis, length in enumerate(array.shape):
+        if length < SLICES or array.size < LEAST_SLICE * length:
+            continue
+        largest = sizes.max(axis=tuple(other for other in range(array.ndim) if other != axis))
+        filled = np.sort(largest[largest > 0])
+        if filled.size >= SLICES:
+            chosen = (largest > 0) & (largest <= filled[filled.size // SLICES - 1])
+            yield chosen.reshape([length if other == axis else 1 for other in range(array.ndim)])
 
 
 def _is_loose(slack: Any) -> Any:

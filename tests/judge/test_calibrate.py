@@ -35,6 +35,11 @@ def cases(forward: object) -> tuple[list[Packed], list[Packed]]:
         (lambda x: torch.tanh(x).double(), ""),
         (lambda x: torch.tanh(x).double() / x.roll(1).double() ** 3, "half precision"),
         (lambda x: torch.softmax(x, -1), ""),
+        (lambda x: torch.cat([1e3 * torch.tanh(x[:, :28]), torch.sigmoid(x[:, 28:])], 1), "rows or columns in half precision"),
+        (lambda x: torch.cat([1e3 * torch.tanh(x[:56]), torch.sigmoid(x[56:])]), "rows or columns in half precision"),
+        (lambda x: torch.nn.functional.pad(torch.tanh(x), (8, 8)), ""),
+        (lambda x: torch.tanh(x).cumsum(0), ""),
+        (lambda x: torch.tanh(x) ** 2, ""),
         (lambda x: 3.0, "no tensor"),
     ],
 )
