@@ -49,7 +49,9 @@ WIDE, NARROW = Push(16, 64), Push(1, 2)
 
 
 def exact(model: Callable[[], torch.nn.Module], inputs: list[Any]) -> tuple[Any, Any] | None:
-    """The answer in float64, and by how much a right one may miss it (float32, per element; zeros for what is no float).
+    """The answer in float64, and by how much a right one may miss it (float32, per element).
+
+    Where rounding decides between integers or truth values, as in an order's indices, that is 1, elsewhere nothing.
 
     `model` makes the same one anew each time. None where the problem does not run in float64 or on copies.
 
@@ -66,7 +68,7 @@ def exact(model: Callable[[], torch.nn.Module], inputs: list[Any]) -> tuple[Any,
             slacks = [_distance(*pair) for pair in zip(tensors(own), tensors(truth), strict=True)]
             del own
             moves = _moved(wide, inputs, truth, kinds)
-            return truth, replaced(truth, [_slack(*pair) for pair in zip(slacks, moves, strict=True)])
+            return truth, replaced(truth, [_slack(*found) for found in zip(tensors(truth), slacks, moves, strict=True)])
     except torch.OutOfMemoryError:
         raise
     except Exception:  # the boundary: untrusted code, and then it is judged without
@@ -76,11 +78,9 @@ def exact(model: Callable[[], torch.nn.Module], inputs: list[Any]) -> tuple[Any,
 def _distance(own: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     """What the problem's own answer makes of the slack."""
     found = torch.zeros(truth.shape, device=truth.device)
-    if _is_inexact(own):
-        for to, mine, exactly in _pieces(found, own, truth):
-            to.copy_(_finite((mine.to(exactly.dtype) - exactly).abs()))
-        found.clamp_(min=_usual(found)).mul_(DISTANCES)
-    return found
+    for to, mine, exactly in _pieces(found, own, truth):
+        to.copy_(_apart(mine.to(exactly.dtype), exactly))
+    return found.clamp_(min=_usual(found)).mul_(DISTANCES) if _is_inexact(own) else found
 
 
 def _usual(distance: torch.Tensor) -> float:
@@ -91,8 +91,8 @@ def _usual(distance: torch.Tensor) -> float:
     return float(flat[:: stride(flat.numel(), SAMPLE)].quantile(USUAL, interpolation="lower"))
 
 
-def _slack(distance: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
-    return distance.add_(moved, alpha=PUSHED).clamp_(max=MOST_SLACK)
+def _slack(truth: torch.Tensor, distance: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    return distance.add_(moved, alpha=PUSHED).clamp_(max=MOST_SLACK if _is_inexact(truth) else 1.0)
 
 
 def _moved(wide: torch.nn.Module, inputs: list[Any], truth: Any, kinds: Sequence[torch.dtype]) -> list[torch.Tensor]:
@@ -112,8 +112,8 @@ def _moved(wide: torch.nn.Module, inputs: list[Any], truth: Any, kinds: Sequence
             answer = model(*given)
             del given
             for most, one, other in zip(farthest, tensors(answer), tensors(truth), strict=True):
-                for to, mine, exactly in _pieces(most, one, other) if _is_inexact(other) else ():
-                    torch.maximum(to, _finite((mine - exactly).abs()).float(), out=to)
+                for to, mine, exactly in _pieces(most, one, other):
+                    torch.maximum(to, _apart(mine, exactly).float(), out=to)
             del answer
     except torch.OutOfMemoryError:
         raise
@@ -156,6 +156,9 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _finite(distance: torch.Tensor) -> torch.Tensor:
-    """Zero where it is not."""
+def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Distances; of integers and truth values 1 where they differ. Zero where it is not finite."""
+    if not _is_inexact(one):
+        return one != other
+    distance = (one - other).abs()
     return torch.where(distance.isfinite(), distance, torch.zeros_like(distance))

@@ -98,6 +98,20 @@ def test_strays_are_counted_alike(kernels: Path) -> None:
         assert there == here and bool(here) == (count > 2 or off > 0.5)
 
 
+def test_integers_between_which_rounding_decides_are_left_out_alike(kernels: Path) -> None:
+    expected = drawn("int64", (64, 128), 8)
+    slack = np.zeros(expected.shape, np.float32)
+    slack[3, 4] = 1
+    told = Exact(packed("int64", expected), packed("float32", slack))
+    lift = Exact(*(lifted(kernels, value) for value in told))
+    for index, differs in (((3, 4), False), ((3, 5), True)):
+        got = expected.copy()
+        got[index] += 1
+        one, other = packed("int64", expected), packed("int64", got)
+        here, there = difference(one, other, told), difference(lifted(kernels, one), lifted(kernels, other), lift)
+        assert there == here and bool(here) is differs
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scales_are_found_alike(kernels: Path, dtype: str) -> None:
     values = drawn(dtype, (257, 129), 7)

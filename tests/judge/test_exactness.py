@@ -87,12 +87,21 @@ def test_half_precision_moves_by_its_own_units() -> None:
     assert 2**-9 < float(part.median()) < 2**-4
 
 
-def test_integers_have_no_slack_and_structures_are_kept() -> None:
-    told = exact(lambda: Module(lambda x: {"at": x.argmax(-1), "top": (x.amax(-1),)}), [drawn(8, 16)])
+def test_integers_have_slack_only_where_rounding_decides_and_structures_are_kept() -> None:
+    x = drawn(8, 16)
+    x[3, 5] = x[3, 9] = 7.1
+    x[3, 9] += 1e-6
+    told = exact(lambda: Module(lambda x: {"at": x.argmax(-1), "top": (x.amax(-1),), "over": x > 0.3}), [x])
     assert told is not None
     truth, slack = told
-    assert truth["at"].dtype == torch.int64 and float(slack["at"].sum()) == 0.0
+    assert truth["at"].dtype == torch.int64 and slack["at"].tolist() == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert truth["over"].dtype == torch.bool and float(slack["over"].sum()) == 0.0
     assert truth["top"][0].dtype == torch.float64 and slack["top"][0].shape == (8,)
+    reference = pack(x.argmax(-1))
+    other = pack(torch.where(torch.arange(8) == 3, 5, x.argmax(-1)))
+    known = Exact(pack(truth["at"]), pack(slack["at"]))
+    assert difference(reference, other) != "" and difference(reference, other, known) == ""
+    assert difference(reference, pack(x.argmax(-1).roll(1)), known) != ""
 
 
 def test_inputs_that_are_changed_in_place_are_left_alone() -> None:
