@@ -88,12 +88,19 @@ def test_a_rollout_is_a_task_run_whose_state_names_its_outcome(finished: Finishe
         for outcome, reward in session.execute(select(Rollout.outcome, Rollout.reward)):
             name = "Completed" if reward is not None and reward > 0 else str(outcome)
             expected[name] = expected.get(name, 0) + 1
+    deadline = time.monotonic() + 30.0  # states reach the server as events, some time after the task has ended
+    while (found := _states_of_rollouts(finished)) != expected and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert found == expected
+
+
+def _states_of_rollouts(finished: Finished) -> dict[str, int]:
     found: dict[str, int] = {}
     for task_run in asyncio.run(_task_runs(finished.campaign_id, finished)):
         if task_run.name[:3].isdigit():
             assert task_run.state is not None
             found[task_run.state.name] = found.get(task_run.state.name, 0) + 1
-    assert found == expected
+    return found
 
 
 async def _task_runs(campaign_id: UUID, finished: Finished) -> list[TaskRun]:
