@@ -24,6 +24,7 @@ PUSHED = 2.0  # times the farthest that pushes move an element
 PAIRS = 2  # of pushes, up and down
 LARGEST_SHORT = 1_024
 SAMPLE = 2**20  # elements that tell what is usual
+TINY = 1e-30
 MOST_SLACK = torch.finfo(torch.float32).max
 PIECE = 2**24  # elements that are worked on at a time: temporaries of a large tensor may have no room
 
@@ -75,12 +76,41 @@ def exact(model: Callable[[], torch.nn.Module], inputs: list[Any]) -> tuple[Any,
         return None
 
 
+def noises(model: torch.nn.Module, inputs: list[Any]) -> list[float] | None:
+    """Of each floating-point tensor of the answer: its usual distance from float64, in standard deviations.
+
+    None where that does not run.
+
+    Raises:
+        torch.OutOfMemoryError: a GPU has no room for it.
+    """
+    try:
+        own = tensors(model(*clone(inputs)))
+        truth = tensors(copy.deepcopy(model).double()(*_to_double(clone(inputs))))
+        pairs = [pair for pair in zip(own, truth, strict=True) if _is_inexact(pair[0]) and pair[0].numel()]
+        return [_usual(_distances(*pair)) / max(_spread(pair[1]), TINY) for pair in pairs]
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # the boundary: untrusted code
+        return None
+
+
+def _spread(truth: torch.Tensor) -> float:
+    finite = truth[truth.isfinite()] if not bool(truth.isfinite().all()) else truth
+    return float(finite.std(correction=0).abs()) if finite.numel() else 0.0
+
+
 def _distance(own: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     """What the problem's own answer makes of the slack."""
+    found = _distances(own, truth)
+    return found.clamp_(min=_usual(found)).mul_(DISTANCES) if _is_inexact(own) else found
+
+
+def _distances(own: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     found = torch.zeros(truth.shape, device=truth.device)
     for to, mine, exactly in _pieces(found, own, truth):
         to.copy_(_apart(mine.to(exactly.dtype), exactly))
-    return found.clamp_(min=_usual(found)).mul_(DISTANCES) if _is_inexact(own) else found
+    return found
 
 
 def _usual(distance: torch.Tensor) -> float:

@@ -154,14 +154,20 @@ class Ring:
         self._drawn = 0
 
     @property
-    def mixes(self) -> bool:
-        """Whether no tensor comes as it was drawn."""
-        return all(way.mixes for way in self._ways)
+    def is_endless(self) -> bool:
+        """Whether a few draws make any number of fresh inputs that tell nothing of each other.
+
+        Not where a tensor comes as it was drawn, nor where mixtures have nothing but their shares: a linear operator's answers
+        could be solved for.
+        """
+        pairs = zip(self._ways, self.layout.leaves, strict=True)
+        return all(way.mixes and (way.is_free(leaf.elements) or bool(way.limit)) for way, leaf in pairs)
 
     @property
     def room(self) -> int:
         """Most calls of a batch: as many as there are sets, and where a tensor comes as it was drawn, as there are draws."""
-        return self.layout.sets if self.mixes else min(self.layout.sets, len(self._sources))
+        is_mixed = all(way.mixes for way in self._ways)
+        return self.layout.sets if is_mixed else min(self.layout.sets, len(self._sources))
 
     def close(self) -> None:
         """Give the memory back."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from cuda_agent.judge.compare import Scale
+from cuda_agent.judge.exactness import noises
 from cuda_agent.judge.problem_child import LoadedProblem, clone, same
 from cuda_agent.judge.ring import Way
 from cuda_agent.judge.stride import stride
@@ -24,7 +25,8 @@ FEW = 64  # different values in a sample: labels or steps, no measurements
 CERTAIN = 20.0  # natural logarithm of the odds against an order by chance
 BEND, KNEE, MIXES = 1.0, 0.25, (0.5, 0.3)  # that a problem is tried with
 ODD = 0.01  # of an answer's elements may be not finite by chance: a normal number in 2**24 is zero
-UNLIKE = 8.0  # times as wide, or as narrow, is another domain
+UNLIKE = 8.0  # times as wide, or as narrow, is another domain; or times as much rounding,
+CALM = 1e-5  # of the spread being nothing
 
 
 def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
@@ -35,8 +37,9 @@ def ways_of(problem: LoadedProblem, seed: int) -> list[Way]:
     model = problem.model(seed)
     with torch.no_grad():
         usual = [_scales(model(*clone(draw))) for draw in draws]
+        noise = noises(model, draws[0])
         for tried in _ever_weaker(ways):
-            if _stands(model, draws, usual, tried):
+            if _stands(model, draws, usual, tried) and _is_calm(model, draws, noise, tried):
                 break
     return tried
 
@@ -102,6 +105,14 @@ def _stands(model: torch.nn.Module, draws: Sequence[list[Any]], usual: Sequence[
     except Exception:  # the boundary: whatever a problem raises, it does not take them
         return False
     return True
+
+
+def _is_calm(model: torch.nn.Module, draws: Sequence[list[Any]], usual: Sequence[float] | None, ways: Sequence[Way]) -> bool:
+    """Whether rounding does to answers to renewed inputs about what it does to drawn ones: where it rules, all passes."""
+    if usual is None:
+        return True
+    found = noises(model, _renewed(draws[0], draws[1], ways, MIXES[0]))
+    return found is not None and all(one <= UNLIKE * other + CALM for one, other in zip(found, usual, strict=True))
 
 
 def _renewed(one: list[Any], other: list[Any], ways: Sequence[Way], share: float) -> list[Any]:

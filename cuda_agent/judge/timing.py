@@ -224,8 +224,8 @@ def measure(
 ) -> Times:
     """Time the three; the caller holds the exclusive lease and compares `samples` afterwards. Both children end up frozen.
 
-    `renew` draws anew what the fresh inputs of so many calls are made from; it is called before each round, or where inputs are
-    mixed from draws less often if that takes long. Where they come as they were drawn, none serves two rounds: batches are as
+    `renew` draws anew what the fresh inputs of so many calls are made from; it is called before each round, or where draws make
+    any number of inputs (`Ring.is_endless`) less often if that takes long. Otherwise none serves two rounds: batches are as
     short as drawing is slow.
 
     Raises:
@@ -240,7 +240,7 @@ def measure(
                 _guarded(contestant, contestant.runner.stand_ready)
                 _guarded(contestant, contestant.first)  # its threads must be there to be hastened
                 _guarded(contestant, functools.partial(contestant.runner.child.hasten, config.threads))
-            return _rounds(contestants, config, _Renewal(renew, always=not candidate.ring.mixes))
+            return _rounds(contestants, config, _Renewal(renew, always=not candidate.ring.is_endless))
         finally:
             for runner in (candidate, baseline):
                 runner.child.dismiss()

@@ -200,3 +200,14 @@ def test_a_batch_takes_each_source_once_and_new_ones_take_over() -> None:
     assert batch() == batch() == {0.0, 1.0, 2.0, 3.0}
     ring.draw_from(sources[4:])
     assert batch() == {4.0, 5.0, 6.0, 7.0}
+
+
+@pytest.mark.parametrize(
+    ("way", "endless"),
+    [(Way(True, 12), True), (Way(True, 3, 11.0), True), (Way(True, 1), False), (Way(True, 3), False), (Way(False, 12), False)],
+)
+def test_few_draws_last_only_where_mixtures_are_shifted_anywhere_or_bent(way: Way, endless: bool) -> None:
+    inputs = ["list", [tensor(FLOATS)]]
+    ring = Ring(Sources((inputs, inputs), (way,)), 2, HostMemory(Layout.of(inputs, 2).size, LIBRARY))
+    assert ring.is_endless is endless
+    ring.close()

@@ -161,6 +161,7 @@ def _named(name: str) -> LoadedProblem:
         ("over_a_square", [True, False]),
         ("affine_tanh", [True]),
         ("wrapped_phases", [True]),
+        ("waves_below_a_barrier", [False, True]),
     ],
 )
 def test_what_mixing_takes_out_of_the_problems_domain_comes_as_it_was_drawn(name: str, mixed: list[bool]) -> None:

@@ -36,7 +36,7 @@ class Told:
         self.form: Sequence[Any] = ()
         self.child = SimpleNamespace(freeze=lambda: None, hasten=lambda cores: None, relax=lambda: None, dismiss=lambda: None)
         self.ring = SimpleNamespace(
-            room=MAX_BATCH, take=lambda count: list(range(count)), refresh=lambda number: None, mixes=True
+            room=MAX_BATCH, take=lambda count: list(range(count)), refresh=lambda number: None, is_endless=True
         )
 
     def account(self) -> Account:
@@ -108,14 +108,14 @@ def test_what_fresh_inputs_are_made_from_is_drawn_anew_unless_that_takes_long() 
     assert 2 <= len(slow) <= 8
 
 
-def test_no_draw_serves_two_rounds_where_inputs_come_as_they_were_drawn() -> None:
-    quick, slow = _renewals(0.0, mixes=False), _renewals(0.06, mixes=False)
+def test_no_draw_serves_two_rounds_where_answers_could_be_kept_or_solved_for() -> None:
+    quick, slow = _renewals(0.0, endless=False), _renewals(0.06, endless=False)
     assert len(quick) == len(slow) == 20 + 1, "the first one tells how long that takes"
     assert max(quick[1:]) == 4 and 1 < max(slow[1:]) < 4
-    assert set(_renewals(0.3, mixes=False)[1:]) == {1}
+    assert set(_renewals(0.3, endless=False)[1:]) == {1}
 
 
-def _renewals(seconds: float, *, mixes: bool = True) -> list[int]:
+def _renewals(seconds: float, *, endless: bool = True) -> list[int]:
     """For how many calls inputs were drawn, each time, in twenty rounds, where two draws take so long."""
     counts: list[int] = []
 
@@ -125,7 +125,7 @@ def _renewals(seconds: float, *, mixes: bool = True) -> list[int]:
 
     pair = [Told(lambda n: 1_000_000, lambda n: 1_000_000) for _ in range(2)]
     for one in pair:
-        one.ring.mixes = mixes
+        one.ring.is_endless = endless
     config = JudgeConfig(timing_seconds=60.0, min_repetitions=20, max_repetitions=20)
     measure(*pair, compiles=False, config=config, renew=renew)  # type: ignore[arg-type]
     return counts
