@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_agent.judge.compare import Exact, difference
+from cuda_agent.judge.compare import RTOL, Exact, difference, scales
 from cuda_agent.judge.memory import TYPES
 from cuda_agent.judge.stride import stride
 from cuda_agent.judge.values import Packed, leaves, widen, with_leaves
@@ -21,6 +21,7 @@ Bits = dict[str, np.uint32 | np.uint64]
 COARSE: Bits = {"float32": np.uint32(0xFFFF0000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 HALF: Bits = {"float32": np.uint32(0xFFFFE000), "float64": np.uint64(0xFFFFFFFFE0000000)}
 SAMPLE = 2**16  # elements that tell a median
+LOOSE, FEW_LOOSE = 4.0, 0.03  # times the tolerance, which half precision stays within; a share of an answer's elements
 SLICES, LEAST_SLICE = 8, 16  # one in so many slices of so many elements at least
 Guesses = tuple[str, Sequence[Packed]]  # which pass if all of them do
 
@@ -84,9 +85,9 @@ def _halves(right: Packed, exact: Exact | None) -> Iterator[Guesses]:
     wanted = list(leaves(right))
     guesses = [("with its smaller half in half precision", [_cut(leaf, _is_small(_array(leaf)), COARSE) for leaf in wanted])]
     if exact is not None:
-        loose = [_is_loose(_array(slack)) for slack in leaves(exact.slack)]
+        loose = [_loose(leaf, _array(slack)) for leaf, slack in zip(wanted, leaves(exact.slack), strict=True)]
         halves = [_cut(leaf, chosen, HALF) for leaf, chosen in zip(wanted, loose, strict=True)]
-        guesses.append(("with half of it in half precision, where rounding hides that,", halves))
+        guesses.append(("in half precision where rounding hides that", halves))
     for number, leaf in enumerate(wanted):
         for chosen in _small_places(_array(leaf)) if leaf[1] in COARSE else ():
             told = [_cut(leaf, chosen, COARSE) if place == number else other for place, other in enumerate(wanted)]
@@ -127,9 +128,13 @@ def _small_places(array: Any) -> Iterator[Any]:
             yield chosen.reshape([length if other == axis else 1 for other in range(array.ndim)])
 
 
-def _is_loose(slack: Any) -> Any:
-    """Which elements have at least the median slack."""
-    return slack >= np.median(slack.reshape(-1)[:: stride(slack.size, SAMPLE)]) if slack.size else slack > 0
+def _loose(leaf: Packed, slack: Any) -> Any:
+    """Which elements rounding frees, so that half precision passes there; none if they are few, as near jumps."""
+    if leaf[1] not in HALF or not slack.size:
+        return np.zeros(slack.shape, bool)
+    array = _array(leaf)
+    loose = slack > LOOSE * RTOL[leaf[1]] * (scales(leaf)[0].spread + np.abs(array))
+    return loose if loose.mean() > FEW_LOOSE else np.zeros(slack.shape, bool)
 
 
 def _array(leaf: Packed) -> Any:

@@ -7,8 +7,8 @@ Structure, types, dtypes and shapes must be equal. An element may be off by
 where the spread is the standard deviation of the expected output and the slack what rounding may do to this element
 (`exactness`): zeros, the mean, another input's output and a half-precision shortcut on a float32 task fail; another order of
 summation passes. Where the slack is more than the tolerance, as near jumps, a right answer may now and then jump where nothing
-foretold it: one in STRAYS of as many elements may be off by the largest slack. Integers and booleans must be equal, but for
-those between which rounding decides.
+foretold it: one in STRAYS of as many elements, and no more than MOST_STRAYS, may be off by the largest slack. Integers and
+booleans must be equal, but for those between which rounding decides.
 
 What passes without the float64 reference passes with it (its distance from the reference is within the slack), so callers
 compute it only for outputs that fail without.
@@ -23,7 +23,7 @@ import numpy as np
 from cuda_agent.judge.values import Packed, leaves, widen
 
 RTOL = {"float64": 1e-10, "float32": 1e-4, "complex64": 1e-4, "complex128": 1e-10, "float16": 2e-3, "bfloat16": 1.6e-2}
-STRAYS = 256
+STRAYS, MOST_STRAYS = 256, 16
 
 
 class Exact(NamedTuple):
@@ -195,7 +195,7 @@ def _float_difference(reference: Any, answer: Any, truth: Any, slack: Any, rtol:
 
 def _is_stray(wrong: int, loose: int, far: int) -> bool:
     """Whether so few are wrong, for so many whose slack is more than the tolerance; none may be off by more than any slack."""
-    return not far and wrong <= loose // STRAYS
+    return not far and wrong <= min(loose // STRAYS, MOST_STRAYS)
 
 
 def _first(wrong: Any, error: Any, expected: Any, got: Any, allowed: Any) -> _Found | None:

@@ -21,7 +21,7 @@ from cuda_agent.judge.trees import mapped, replaced, tensors
 
 DISTANCES, USUAL = 4.0, 0.99  # times the own distance or the usual one, which so many are below
 PUSHED = 2.0  # times the farthest that pushes move an element
-PAIRS = 2  # of pushes, up and down
+PAIRS = 3  # of pushes, up and down: one in some thousand jumps is not foretold
 LARGEST_SHORT = 1_024
 SAMPLE = 2**20  # elements that tell what is usual
 TINY = 1e-30
